@@ -1,0 +1,48 @@
+# Builds pg_lookahead with PGXS.  PG_CONFIG picks the server, 15 to 18.
+
+MODULE_big = pg_lookahead
+EXTENSION = pg_lookahead
+DATA = $(wildcard sql/pg_lookahead--*.sql)
+PGFILEDESC = "pg_lookahead - reads the blocks a query will need before it needs them"
+
+OBJS = \
+	$(WIN32RES) \
+	src/pg_lookahead.o \
+	src/settings.o \
+	src/hook/executor.o \
+	src/hook/explain.o \
+	src/hook/index_am.o \
+	src/source/index_scan.o \
+	src/source/leaf_items.o \
+	src/source/scout.o \
+	src/window/guard.o \
+	src/window/pace.o \
+	src/window/window.o \
+	src/method/method.o \
+	src/method/advice.o \
+	src/method/aio.o \
+	src/method/none.o \
+	src/report/counters.o \
+	src/report/views.o
+
+PG_CPPFLAGS = -I$(srcdir)/src
+
+REGRESS = $(patsubst test/sql/%.sql,%,$(sort $(wildcard test/sql/*.sql)))
+REGRESS_OPTS = --inputdir=test --load-extension=pg_lookahead
+ISOLATION = $(patsubst test/specs/%.spec,%,$(sort $(wildcard test/specs/*.spec)))
+ISOLATION_OPTS = --inputdir=test --load-extension=pg_lookahead
+
+PG_CONFIG ?= pg_config
+PGXS := $(shell $(PG_CONFIG) --pgxs)
+include $(PGXS)
+
+# PGXS knows nothing of our headers: rebuild everything when one changes.
+$(OBJS): $(wildcard src/*.h src/*/*.h)
+
+# The archive that goes to PGXN and to packagers.
+EXTVERSION = $(shell sed -n "s/^default_version = '\(.*\)'/\1/p" pg_lookahead.control)
+dist:
+	git archive --format zip --prefix=pg_lookahead-$(EXTVERSION)/ \
+		-o pg_lookahead-$(EXTVERSION).zip HEAD
+
+.PHONY: dist

@@ -1,0 +1,201 @@
+/*-------------------------------------------------------------------------
+ *
+ * compat.h
+ *	  The differences between the supported servers, PostgreSQL 15 to 18.
+ *
+ * This is the only file that looks at PG_VERSION_NUM.  The rest of the code is
+ * written against the newest server; what older ones lack is back-filled here
+ * under the new name, and what behaves differently gets a wrapper la_*_compat.
+ *
+ * Capabilities are macros that are always defined, as 0 or 1:
+ *
+ *	LA_HAVE_AIO			StartReadBuffers() starts I/O that runs on its own (18)
+ *	LA_HAVE_NODE_HOOK	EXPLAIN calls us for each plan node (18)
+ *	LA_HAVE_DIRECT_IO	debug_io_direct exists (16)
+ *
+ * Copyright (c) 2026, the pg_lookahead authors
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef LA_COMPAT_H
+#define LA_COMPAT_H
+
+#include "access/relscan.h"
+#include "commands/explain.h"
+#include "executor/executor.h"
+#include "funcapi.h"
+#include "miscadmin.h"
+#include "nodes/execnodes.h"
+#include "pgstat.h"
+#include "storage/buf_internals.h"
+#include "storage/bufmgr.h"
+#include "storage/fd.h"
+#include "storage/proc.h"
+#include "storage/smgr.h"
+#include "tcop/tcopprot.h"
+#include "utils/guc.h"
+#include "utils/rel.h"
+
+#if PG_VERSION_NUM < 150000 || PG_VERSION_NUM >= 190000
+#error "pg_lookahead supports PostgreSQL 15, 16, 17 and 18"
+#endif
+
+/*
+ * 18: the server's own asynchronous I/O.
+ */
+#if PG_VERSION_NUM >= 180000
+#define LA_HAVE_AIO 1
+#include "storage/aio.h"
+#include "storage/aio_subsys.h"
+#else
+#define LA_HAVE_AIO 0
+#endif
+
+/*
+ * 18: EXPLAIN's hooks and its split headers.
+ */
+#if PG_VERSION_NUM >= 180000
+#define LA_HAVE_NODE_HOOK 1
+#include "commands/explain_format.h"
+#include "commands/explain_state.h"
+#else
+#define LA_HAVE_NODE_HOOK 0
+#endif
+
+/*
+ * 18 made the executor's "once" argument go away.
+ */
+#if PG_VERSION_NUM >= 180000
+#define LA_RUN_PARAMS QueryDesc *queryDesc, ScanDirection direction, uint64 count
+#define LA_RUN_ARGS queryDesc, direction, count
+#else
+#define LA_RUN_PARAMS QueryDesc *queryDesc, ScanDirection direction, \
+	uint64 count, bool execute_once
+#define LA_RUN_ARGS queryDesc, direction, count, execute_once
+#endif
+
+/*
+ * 17 replaced backend ids by process numbers.  The leader of a parallel query
+ * is what we need: the slot of the process that asked for the plan.
+ */
+#if PG_VERSION_NUM >= 170000
+#include "storage/procnumber.h"
+#define la_leader_slot() ((int) ProcNumberForTempRelations())
+#else
+#include "storage/backendid.h"
+#define la_leader_slot() ((int) BackendIdForTempRelations())
+#endif
+
+/*
+ * 16 renamed the physical identity of a relation.
+ */
+#if PG_VERSION_NUM < 160000
+#define InitBufferTag(tag, locator, fork, block) \
+	INIT_BUFFERTAG(*(tag), *(locator), fork, block)
+#define RelFileLocator RelFileNode
+#define la_rel_locator(rel) (&(rel)->rd_node)
+#else
+#define la_rel_locator(rel) (&(rel)->rd_locator)
+#endif
+
+/*
+ * 16 brought direct I/O for data files.  Kernel advice is useless with it.
+ */
+#if PG_VERSION_NUM >= 160000
+#define LA_HAVE_DIRECT_IO 1
+#define la_direct_io() ((io_direct_flags & IO_DIRECT_DATA) != 0)
+#else
+#define LA_HAVE_DIRECT_IO 0
+#define la_direct_io() (false)
+#endif
+
+/*
+ * Advise the kernel of a run of blocks of one relation.
+ *
+ * From 17 the storage manager takes the whole run in one call; before, it
+ * takes one block, and the kernel sees as many calls as there are blocks.
+ */
+static inline void
+la_smgr_prefetch(SMgrRelation smgr, ForkNumber fork, BlockNumber first,
+				 int nblocks)
+{
+#if PG_VERSION_NUM >= 170000
+	(void) smgrprefetch(smgr, fork, first, nblocks);
+#else
+	for (int i = 0; i < nblocks; i++)
+		(void) smgrprefetch(smgr, fork, first + i);
+#endif
+}
+
+/*
+ * Counters that PostgreSQL keeps of a relation in this backend.  They are
+ * saved and put back around what look-ahead does on the query's behalf.
+ */
+#if PG_VERSION_NUM >= 160000
+#define la_pgstat_counts(rel) ((rel)->pgstat_info->counts)
+typedef PgStat_TableCounts LaTableCounts;
+#else
+#define la_pgstat_counts(rel) ((rel)->pgstat_info->t_counts)
+typedef PgStat_TableCounts LaTableCounts;
+#endif
+
+/*
+ * Cleanup of asynchronous I/O after an error that we swallow.
+ */
+#if LA_HAVE_AIO
+#define la_aio_error_cleanup() pgaio_error_cleanup()
+#else
+#define la_aio_error_cleanup() ((void) 0)
+#endif
+
+/*
+ * The name of the server's I/O method, or NULL before 18.
+ */
+#if LA_HAVE_AIO
+#define la_io_method_name() GetConfigOption("io_method", false, false)
+#else
+#define la_io_method_name() ((const char *) NULL)
+#endif
+
+/*
+ * 17 made the number of blocks that one read may combine a setting.
+ */
+#if PG_VERSION_NUM >= 170000
+#define la_io_combine_limit() (io_combine_limit)
+#else
+#define la_io_combine_limit() (16)
+#endif
+
+/*
+ * What EXPLAIN does for one planned query, for a hook that finds no previous
+ * hook to call.  17 exports it.
+ */
+static inline void
+la_standard_ExplainOneQuery(Query *query, int cursorOptions,
+							IntoClause *into, struct ExplainState *es,
+							const char *queryString, ParamListInfo params,
+							QueryEnvironment *queryEnv)
+{
+#if PG_VERSION_NUM >= 170000
+	standard_ExplainOneQuery(query, cursorOptions, into, es, queryString,
+							 params, queryEnv);
+#else
+	PlannedStmt *plan;
+	instr_time	start,
+				duration;
+	BufferUsage before,
+				used;
+
+	before = pgBufferUsage;
+	INSTR_TIME_SET_CURRENT(start);
+	plan = pg_plan_query(query, queryString, cursorOptions, params);
+	INSTR_TIME_SET_CURRENT(duration);
+	INSTR_TIME_SUBTRACT(duration, start);
+	memset(&used, 0, sizeof(used));
+	BufferUsageAccumDiff(&used, &pgBufferUsage, &before);
+	ExplainOnePlan(plan, into, es, queryString, params, queryEnv, &duration,
+				   es->buffers ? &used : NULL);
+#endif
+}
+
+#endif							/* LA_COMPAT_H */

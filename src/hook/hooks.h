@@ -1,0 +1,32 @@
+/*-------------------------------------------------------------------------
+ *
+ * hooks.h
+ *	  Installs our functions in PostgreSQL's hook variables.
+ *
+ * Copyright (c) 2026, the pg_lookahead authors
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef LA_HOOKS_H
+#define LA_HOOKS_H
+
+#include "lib/stringinfo.h"
+#include "source/index_scan.h"
+
+/* A query whose index scans we follow. */
+typedef struct LaQuery
+{
+	dlist_node	link;			/* in the list of running queries */
+	QueryDesc  *desc;
+	EState	   *estate;
+	dlist_head	scans;			/* LaIndexScan */
+} LaQuery;
+
+extern void la_executor_hooks_install(void);
+extern LaQuery *la_query_of(EState *estate);
+
+extern void la_explain_hooks_install(void);
+extern void la_explain_keep(LaQuery *query);
+extern bool la_explain_is_waiting(void);
+
+#endif							/* LA_HOOKS_H */

@@ -1,0 +1,155 @@
+/*-------------------------------------------------------------------------
+ *
+ * index_am.c
+ *	  Stands between the executor and the index access methods.
+ *
+ * The executor calls an access method through index->rd_indam.  For the indexes
+ * of plans that we follow, executor.c has la_index_am_wrap() point that at a
+ * copy of the same routine in which the functions that move a scan are ours.
+ * Each of ours calls the original, always, and returns what it returned; what
+ * else it does is index_scan.c's business.
+ *
+ *		executor -> rd_indam->amgettuple = la_amgettuple
+ *										   |-> original btgettuple	(the row)
+ *										   `-> la_index_scan_moved	(the hint)
+ *
+ * A relation keeps the pointer as long as its relcache entry lives.  The copy
+ * is made once per access method and lives as long as the process: if it hung
+ * on the relation, an invalidation could free it under a query that is being
+ * aborted.  An index used by nobody we follow goes through one failed look-up
+ * in a small hash table.
+ *
+ * Nothing else of the routine changes, so planning, inserting, vacuuming and
+ * building never meet us.
+ *
+ * Copyright (c) 2026, the pg_lookahead authors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/relscan.h"
+#include "catalog/pg_am.h"
+#include "compat.h"
+#include "hook/index_am.h"
+#include "source/index_scan.h"
+#include "utils/memutils.h"
+
+/* More access methods than any installation has; further ones are left alone. */
+#define LA_MAX_INDEX_AMS 32
+
+static LaIndexAm *la_index_ams[LA_MAX_INDEX_AMS];
+static int	la_nindex_ams = 0;
+
+static bool
+la_amgettuple(IndexScanDesc desc, ScanDirection direction)
+{
+	LaIndexAm  *am = la_index_am_of(desc->indexRelation);
+	LaIndexScan *scan = la_index_scan_find(desc);
+
+	if (scan == NULL)
+		return am->orig.amgettuple(desc, direction);
+	return la_index_scan_next(scan, direction);
+}
+
+static void
+la_amrescan(IndexScanDesc desc, ScanKey keys, int nkeys,
+			ScanKey orderbys, int norderbys)
+{
+	LaIndexAm  *am = la_index_am_of(desc->indexRelation);
+
+	la_index_scan_restart(desc);
+	am->orig.amrescan(desc, keys, nkeys, orderbys, norderbys);
+}
+
+static void
+la_amendscan(IndexScanDesc desc)
+{
+	LaIndexAm  *am = la_index_am_of(desc->indexRelation);
+	LaIndexScan *scan = la_index_scan_find(desc);
+
+	if (scan != NULL)
+		la_index_scan_end(scan);
+	am->orig.amendscan(desc);
+}
+
+static void
+la_ammarkpos(IndexScanDesc desc)
+{
+	LaIndexAm  *am = la_index_am_of(desc->indexRelation);
+	LaIndexScan *scan = la_index_scan_find(desc);
+
+	if (scan != NULL)
+		la_index_scan_mark(scan);
+	am->orig.ammarkpos(desc);
+}
+
+static void
+la_amrestrpos(IndexScanDesc desc)
+{
+	LaIndexAm  *am = la_index_am_of(desc->indexRelation);
+	LaIndexScan *scan = la_index_scan_find(desc);
+
+	if (scan != NULL)
+		la_index_scan_restore(scan);
+	am->orig.amrestrpos(desc);
+}
+
+/*
+ * The stand-in that an index points to.  It must be one.
+ */
+LaIndexAm *
+la_index_am_of(Relation index)
+{
+	Assert(index->rd_indam->amgettuple == la_amgettuple);
+	return (LaIndexAm *) index->rd_indam;
+}
+
+/*
+ * Have an index point to our stand-in.  Returns NULL if its access method
+ * returns no tuples one by one, or there are too many access methods.
+ */
+LaIndexAm *
+la_index_am_wrap(Relation index)
+{
+	IndexAmRoutine *routine = index->rd_indam;
+	LaIndexAm  *am = NULL;
+	Oid			amoid = index->rd_rel->relam;
+
+	if (routine->amgettuple == la_amgettuple)
+		return (LaIndexAm *) routine;
+	if (routine->amgettuple == NULL)
+		return NULL;
+
+	for (int i = 0; i < la_nindex_ams && am == NULL; i++)
+		if (la_index_ams[i]->handler == index->rd_amhandler)
+			am = la_index_ams[i];
+
+	if (am == NULL)
+	{
+		if (la_nindex_ams >= LA_MAX_INDEX_AMS)
+			return NULL;
+		am = MemoryContextAllocZero(TopMemoryContext, sizeof(LaIndexAm));
+		am->handler = index->rd_amhandler;
+		am->orig = *routine;
+		am->routine = *routine;
+		am->routine.amgettuple = la_amgettuple;
+		am->routine.amrescan = la_amrescan;
+		am->routine.amendscan = la_amendscan;
+		if (routine->ammarkpos)
+			am->routine.ammarkpos = la_ammarkpos;
+		if (routine->amrestrpos)
+			am->routine.amrestrpos = la_amrestrpos;
+
+		/*
+		 * B-tree is asked in scout.c; GiST and SP-GiST copy what they need
+		 * and unpin.  Hash keeps its bucket pinned.  Of others we do not know.
+		 */
+		am->keeps_pins = (amoid != GIST_AM_OID && amoid != SPGIST_AM_OID &&
+						  amoid != BTREE_AM_OID);
+		am->is_dear = (amoid != BTREE_AM_OID && amoid != HASH_AM_OID);
+		la_index_ams[la_nindex_ams++] = am;
+	}
+	index->rd_indam = &am->routine;
+	return am;
+}

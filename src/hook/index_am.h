@@ -1,0 +1,32 @@
+/*-------------------------------------------------------------------------
+ *
+ * index_am.h
+ *	  Stands between the executor and the index access methods.
+ *
+ * Copyright (c) 2026, the pg_lookahead authors
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef LA_INDEX_AM_H
+#define LA_INDEX_AM_H
+
+#include "access/amapi.h"
+#include "utils/relcache.h"
+
+/*
+ * Our stand-in for one access method.  The routine is what relations point to;
+ * the original is a copy of what they pointed to before.
+ */
+typedef struct LaIndexAm
+{
+	IndexAmRoutine routine;		/* must be first: rd_indam points here */
+	IndexAmRoutine orig;
+	Oid			handler;		/* which access method */
+	bool		keeps_pins;		/* may pin index pages between two tuples */
+	bool		is_dear;		/* a tuple may cost more than a heap page */
+} LaIndexAm;
+
+extern LaIndexAm *la_index_am_wrap(Relation index);
+extern LaIndexAm *la_index_am_of(Relation index);
+
+#endif							/* LA_INDEX_AM_H */

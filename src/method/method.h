@@ -1,0 +1,86 @@
+/*-------------------------------------------------------------------------
+ *
+ * method.h
+ *	  The contract of a method: how a run of blocks is read ahead.
+ *
+ *	advice.c	asks the kernel to read into its page cache
+ *	aio.c		starts the server's asynchronous I/O into shared buffers (18)
+ *	none.c		does nothing: the reference for tests
+ *
+ * A method of background workers that read into shared buffers will be a fourth
+ * file; nothing outside this folder will know.
+ *
+ * Copyright (c) 2026, the pg_lookahead authors
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef LA_METHOD_H
+#define LA_METHOD_H
+
+#include "settings.h"
+#include "utils/relcache.h"
+#include "window/window.h"
+
+/*
+ * All callbacks run with the scan's own resource owner as the current one.
+ * "optional" ones may be NULL.
+ */
+typedef struct LaMethod
+{
+	LaMethodId	id;
+	const char *name;			/* as in pg_lookahead.method */
+
+	/*
+	 * Optional.  Allocate what is needed for one window in its memory context
+	 * and store it in window->method_state.
+	 */
+	void		(*open) (LaWindow *window);
+
+	/*
+	 * Optional.  A whole window of sorted runs was decided on: called once,
+	 * before any of them is started.  May raise errors.
+	 */
+	void		(*announce) (LaWindow *window);
+
+	/*
+	 * Optional.  May another read be started now?  If this says no, the rest
+	 * of the window is started later, when the scan has moved on.  NULL means
+	 * always.
+	 */
+	bool		(*ready) (LaWindow *window);
+
+	/*
+	 * Start to read one run, without waiting for it.  Must mark every block
+	 * for which a read was begun as issued.  May raise errors.
+	 */
+	void		(*start) (LaWindow *window, const LaRun *run);
+
+	/* Optional.  Called after the last start() in a row.  May raise errors. */
+	void		(*submit) (LaWindow *window);
+
+	/* Optional.  The block is needed no longer: drop its pin. */
+	void		(*release) (LaWindow *window, LaBlock *block);
+
+	/*
+	 * Optional.  The executor goes back to its caller, who may never come
+	 * back: drop every pin, finish what is in flight, keep the rest.
+	 */
+	void		(*pause) (LaWindow *window);
+
+	/*
+	 * Optional.  The resource owner has gone, and every pin with it: see that
+	 * nothing in flight refers to the window's memory any more.
+	 */
+	void		(*abandon) (LaWindow *window);
+
+	/* Optional.  How many buffers are pinned now? */
+	int			(*pins) (const LaWindow *window);
+} LaMethod;
+
+extern const LaMethod la_method_advice;
+extern const LaMethod la_method_aio;
+extern const LaMethod la_method_none;
+
+extern const LaMethod *la_method_for(Relation rel, const char **reason);
+
+#endif							/* LA_METHOD_H */

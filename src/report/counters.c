@@ -1,0 +1,343 @@
+/*-------------------------------------------------------------------------
+ *
+ * counters.c
+ *	  Counters of look-ahead in this backend and in shared memory.
+ *
+ * Shared memory holds two things, both sized when the server starts:
+ *
+ *	relations	a hash table (database, relation) -> LaRelationEntry with room
+ *				for LA_MAX_RELATIONS.  When it is full a new relation is not
+ *				entered; "unrecorded" counts such reports.
+ *
+ *	slots		one LaParallelSlot for every process that may lead a parallel
+ *				query.  EXPLAIN of a parallel plan wants the workers' share
+ *				per plan node, and an extension cannot add a chunk to the
+ *				executor's own parallel context.  The leader empties its slot
+ *				when it starts a plan; workers, which know their leader's
+ *				slot, add to it when they finish; the leader reads it for
+ *				EXPLAIN.  Entries carry the plan node id.
+ *
+ * Both are protected by one LWLock.  It is taken when a scan that looked ahead
+ * ends, never while it runs, so contention is no concern.
+ *
+ * Known limit: a nested parallel query cannot exist in PostgreSQL, but a
+ * leader that runs another parallel plan (a function, a second cursor) while
+ * the explained one is still open empties the slot under it.  EXPLAIN then
+ * shows the leader's share only.
+ *
+ * Copyright (c) 2026, the pg_lookahead authors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/parallel.h"
+#include "compat.h"
+#include "report/counters.h"
+#include "storage/ipc.h"
+#include "storage/lwlock.h"
+#include "storage/shmem.h"
+#include "utils/hsearch.h"
+#include "utils/timestamp.h"
+
+#define LA_TRANCHE_NAME "pg_lookahead"
+
+/* The workers' sum for one node of the leader's current plan. */
+typedef struct LaParallelNode
+{
+	int			plan_node_id;
+	LaCounters	counters;
+} LaParallelNode;
+
+typedef struct LaParallelSlot
+{
+	int			nnodes;			/* 0 to LA_MAX_PARALLEL_NODES */
+	LaParallelNode nodes[LA_MAX_PARALLEL_NODES];
+} LaParallelSlot;
+
+typedef struct LaShared
+{
+	LWLock	   *lock;			/* immutable; protects all that follows */
+	int64		unrecorded;		/* reports that found the table full */
+	int			nslots;			/* immutable */
+	LaParallelSlot slots[FLEXIBLE_ARRAY_MEMBER];
+} LaShared;
+
+LaCounters	la_session_counters;
+
+static LaShared *la_shared = NULL;
+static HTAB *la_relations = NULL;
+
+/*
+ * Number of process slots a leader may sit in: every backend, numbered from 0
+ * (17 on) or from 1 (before).
+ */
+static int
+la_nslots(void)
+{
+	return MaxBackends + 1;
+}
+
+static Size
+la_shared_size(void)
+{
+	return add_size(offsetof(LaShared, slots),
+					mul_size(la_nslots(), sizeof(LaParallelSlot)));
+}
+
+/*
+ * Add one set of counters to another.  Depth is a maximum, the rest are sums.
+ */
+void
+la_counters_add(LaCounters *sum, const LaCounters *part)
+{
+	sum->scans_total += part->scans_total;
+	sum->windows_total += part->windows_total;
+	sum->blocks_issued_total += part->blocks_issued_total;
+	sum->blocks_used_total += part->blocks_used_total;
+	sum->blocks_wasted_total += part->blocks_wasted_total;
+	sum->blocks_hit_total += part->blocks_hit_total;
+	sum->blocks_dropped_total += part->blocks_dropped_total;
+	sum->waits_total += part->waits_total;
+	sum->errors_total += part->errors_total;
+	sum->depth_max = Max(sum->depth_max, part->depth_max);
+}
+
+/*
+ * Ask for shared memory.  Called from the server's shmem_request_hook.
+ */
+void
+la_counters_shmem_request(void)
+{
+	RequestAddinShmemSpace(add_size(la_shared_size(),
+									hash_estimate_size(LA_MAX_RELATIONS,
+													   sizeof(LaRelationEntry))));
+	RequestNamedLWLockTranche(LA_TRANCHE_NAME, 1);
+}
+
+/*
+ * Create or attach to shared memory.  Called from shmem_startup_hook.
+ */
+void
+la_counters_shmem_startup(void)
+{
+	bool		found;
+	HASHCTL		info;
+
+	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
+
+	la_shared = ShmemInitStruct("pg_lookahead", la_shared_size(), &found);
+	if (!found)
+	{
+		MemSet(la_shared, 0, la_shared_size());
+		la_shared->lock = &(GetNamedLWLockTranche(LA_TRANCHE_NAME))->lock;
+		la_shared->nslots = la_nslots();
+	}
+
+	memset(&info, 0, sizeof(info));
+	info.keysize = sizeof(LaRelationKey);
+	info.entrysize = sizeof(LaRelationEntry);
+	la_relations = ShmemInitHash("pg_lookahead relations",
+								 LA_MAX_RELATIONS, LA_MAX_RELATIONS,
+								 &info, HASH_ELEM | HASH_BLOBS | HASH_FIXED_SIZE);
+
+	LWLockRelease(AddinShmemInitLock);
+}
+
+/*
+ * Was the library preloaded, so that the cumulative counters exist?
+ */
+bool
+la_counters_are_shared(void)
+{
+	return la_shared != NULL;
+}
+
+/*
+ * Add the counters of an ended scan to its relation's.  Without shared memory
+ * this does nothing.
+ */
+void
+la_counters_report(Oid dbid, Oid relid, const LaCounters *part)
+{
+	LaRelationKey key = {dbid, relid};
+	LaRelationEntry *entry;
+	bool		found;
+
+	if (la_shared == NULL)
+		return;
+
+	LWLockAcquire(la_shared->lock, LW_EXCLUSIVE);
+	if (hash_get_num_entries(la_relations) >= LA_MAX_RELATIONS)
+		entry = hash_search(la_relations, &key, HASH_FIND, &found);
+	else
+		entry = hash_search(la_relations, &key, HASH_ENTER_NULL, &found);
+	if (entry != NULL)
+	{
+		if (!found)
+		{
+			memset(&entry->counters, 0, sizeof(entry->counters));
+			entry->stats_reset = GetCurrentTimestamp();
+		}
+		la_counters_add(&entry->counters, part);
+	}
+	else
+		la_shared->unrecorded++;
+	LWLockRelease(la_shared->lock);
+}
+
+/*
+ * Forget one relation's counters, or those of all relations of the database
+ * and the shared ones if relid is InvalidOid.  The entry goes away and comes
+ * back with the next report, so that dropped relations do not fill the table
+ * for ever.
+ */
+void
+la_counters_reset(Oid dbid, Oid relid)
+{
+	HASH_SEQ_STATUS status;
+	LaRelationEntry *entry;
+
+	if (la_shared == NULL)
+		return;
+
+	LWLockAcquire(la_shared->lock, LW_EXCLUSIVE);
+	hash_seq_init(&status, la_relations);
+	while ((entry = hash_seq_search(&status)) != NULL)
+	{
+		if (entry->key.dbid != dbid && OidIsValid(entry->key.dbid))
+			continue;
+		if (OidIsValid(relid) && entry->key.relid != relid)
+			continue;
+		hash_search(la_relations, &entry->key, HASH_REMOVE, NULL);
+	}
+	LWLockRelease(la_shared->lock);
+}
+
+/*
+ * Copy the entries of one database, and the shared relations', into memory of
+ * the caller's context.
+ */
+LaRelationEntry *
+la_counters_snapshot(Oid dbid, int *nentries)
+{
+	HASH_SEQ_STATUS status;
+	LaRelationEntry *entry;
+	LaRelationEntry *copy;
+	int			n = 0;
+
+	Assert(la_shared != NULL);
+
+	/* Allocate before the lock is taken: the table cannot outgrow this. */
+	copy = palloc(sizeof(LaRelationEntry) * LA_MAX_RELATIONS);
+
+	LWLockAcquire(la_shared->lock, LW_SHARED);
+	hash_seq_init(&status, la_relations);
+	while ((entry = hash_seq_search(&status)) != NULL)
+	{
+		if (entry->key.dbid == dbid || !OidIsValid(entry->key.dbid))
+		{
+			Assert(n < LA_MAX_RELATIONS);
+			copy[n++] = *entry;
+		}
+	}
+	LWLockRelease(la_shared->lock);
+
+	*nentries = n;
+	return copy;
+}
+
+/*
+ * How many reports were lost because the table was full?
+ */
+int64
+la_counters_unrecorded(void)
+{
+	int64		result;
+
+	if (la_shared == NULL)
+		return 0;
+	LWLockAcquire(la_shared->lock, LW_SHARED);
+	result = la_shared->unrecorded;
+	LWLockRelease(la_shared->lock);
+	return result;
+}
+
+/*
+ * The slot in which the workers of our plan, or we for our leader, count.
+ */
+static LaParallelSlot *
+la_parallel_slot(void)
+{
+	int			slot = la_leader_slot();
+
+	if (la_shared == NULL || slot < 0 || slot >= la_shared->nslots)
+		return NULL;
+	return &la_shared->slots[slot];
+}
+
+/*
+ * The leader starts a plan that may use workers: forget the last plan's.
+ */
+void
+la_parallel_begin(void)
+{
+	LaParallelSlot *slot = la_parallel_slot();
+
+	if (slot == NULL || IsParallelWorker())
+		return;
+	LWLockAcquire(la_shared->lock, LW_EXCLUSIVE);
+	slot->nnodes = 0;
+	LWLockRelease(la_shared->lock);
+}
+
+/*
+ * A worker hands its counters for one plan node to its leader.
+ */
+void
+la_parallel_report(int plan_node_id, const LaCounters *part)
+{
+	LaParallelSlot *slot = la_parallel_slot();
+	int			i;
+
+	if (slot == NULL)
+		return;
+	LWLockAcquire(la_shared->lock, LW_EXCLUSIVE);
+	for (i = 0; i < slot->nnodes; i++)
+		if (slot->nodes[i].plan_node_id == plan_node_id)
+			break;
+	if (i == slot->nnodes && slot->nnodes < LA_MAX_PARALLEL_NODES)
+	{
+		memset(&slot->nodes[i], 0, sizeof(LaParallelNode));
+		slot->nodes[i].plan_node_id = plan_node_id;
+		slot->nnodes++;
+	}
+	if (i < slot->nnodes)
+		la_counters_add(&slot->nodes[i].counters, part);
+	LWLockRelease(la_shared->lock);
+}
+
+/*
+ * Add what the workers counted for one plan node.  Returns false if there is
+ * nothing.
+ */
+bool
+la_parallel_collect(int plan_node_id, LaCounters *sum)
+{
+	LaParallelSlot *slot = la_parallel_slot();
+	bool		found = false;
+
+	if (slot == NULL)
+		return false;
+	LWLockAcquire(la_shared->lock, LW_SHARED);
+	for (int i = 0; i < slot->nnodes; i++)
+	{
+		if (slot->nodes[i].plan_node_id == plan_node_id)
+		{
+			la_counters_add(sum, &slot->nodes[i].counters);
+			found = true;
+		}
+	}
+	LWLockRelease(la_shared->lock);
+	return found;
+}

@@ -1,0 +1,168 @@
+/*-------------------------------------------------------------------------
+ *
+ * views.c
+ *	  The SQL functions of the extension.
+ *
+ * Each is documented in docs/reference.md and by COMMENT ON in the install
+ * script.
+ *
+ * Copyright (c) 2026, the pg_lookahead authors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "compat.h"
+#include "method/method.h"
+#include "report/counters.h"
+#include "source/index_scan.h"
+#include "utils/builtins.h"
+#include "utils/timestamp.h"
+
+#define LA_VERSION "0.1.0"
+
+PG_FUNCTION_INFO_V1(pg_lookahead_version);
+PG_FUNCTION_INFO_V1(pg_lookahead_status);
+PG_FUNCTION_INFO_V1(pg_lookahead_session);
+PG_FUNCTION_INFO_V1(pg_lookahead_relations);
+PG_FUNCTION_INFO_V1(pg_stat_lookahead_reset);
+
+/* Number of LaCounters members that are shown, depth_max included. */
+#define LA_COUNTER_COLUMNS 10
+
+/*
+ * The columns that all views of counters share.
+ */
+static void
+la_counter_columns(const LaCounters *counters, Datum *values)
+{
+	int			i = 0;
+
+	values[i++] = Int64GetDatum(counters->scans_total);
+	values[i++] = Int64GetDatum(counters->windows_total);
+	values[i++] = Int64GetDatum(counters->blocks_issued_total);
+	values[i++] = Int64GetDatum(counters->blocks_used_total);
+	values[i++] = Int64GetDatum(counters->blocks_wasted_total);
+	values[i++] = Int64GetDatum(counters->blocks_hit_total);
+	values[i++] = Int64GetDatum(counters->blocks_dropped_total);
+	values[i++] = Int64GetDatum(counters->waits_total);
+	values[i++] = Int64GetDatum(counters->errors_total);
+	values[i++] = Int32GetDatum(counters->depth_max);
+	Assert(i == LA_COUNTER_COLUMNS);
+}
+
+/*
+ * The descriptor of a function's composite result.
+ */
+static TupleDesc
+la_result_desc(FunctionCallInfo fcinfo)
+{
+	TupleDesc	desc;
+
+	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
+		elog(ERROR, "return type must be a row type");
+	return BlessTupleDesc(desc);
+}
+
+static void
+la_require_shared(void)
+{
+	if (!la_counters_are_shared())
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("cumulative look-ahead counters need the library to be preloaded"),
+				 errhint("Add \"pg_lookahead\" to shared_preload_libraries and restart the server; "
+						 "pg_lookahead_session() works without.")));
+}
+
+/*
+ * pg_lookahead_version() -> text
+ */
+Datum
+pg_lookahead_version(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_TEXT_P(cstring_to_text(LA_VERSION));
+}
+
+/*
+ * pg_lookahead_status() -> one row
+ */
+Datum
+pg_lookahead_status(PG_FUNCTION_ARGS)
+{
+	Datum		values[5];
+	bool		nulls[5] = {false};
+	TupleDesc	desc = la_result_desc(fcinfo);
+	const char *reason;
+	const LaMethod *method = la_method_for(NULL, &reason);
+	const char *io_method = la_io_method_name();
+
+	if (!la_enabled)
+	{
+		method = &la_method_none;
+		reason = "pg_lookahead.enabled is off";
+	}
+	values[0] = BoolGetDatum(la_counters_are_shared());
+	if (io_method)
+		values[1] = CStringGetTextDatum(io_method);
+	else
+		nulls[1] = true;
+	values[2] = BoolGetDatum(la_direct_io());
+	values[3] = CStringGetTextDatum(method->name);
+	values[4] = CStringGetTextDatum(reason);
+	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(desc, values, nulls)));
+}
+
+/*
+ * pg_lookahead_session() -> one row
+ */
+Datum
+pg_lookahead_session(PG_FUNCTION_ARGS)
+{
+	Datum		values[LA_COUNTER_COLUMNS + 1];
+	bool		nulls[LA_COUNTER_COLUMNS + 1] = {false};
+	TupleDesc	desc = la_result_desc(fcinfo);
+
+	la_counter_columns(&la_session_counters, values);
+	values[LA_COUNTER_COLUMNS] = Int32GetDatum(la_index_scan_pins());
+	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(desc, values, nulls)));
+}
+
+/*
+ * pg_lookahead_relations() -> a row for each relation, for pg_stat_lookahead
+ */
+Datum
+pg_lookahead_relations(PG_FUNCTION_ARGS)
+{
+	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
+	LaRelationEntry *entries;
+	int			nentries;
+
+	la_require_shared();
+	InitMaterializedSRF(fcinfo, 0);
+	entries = la_counters_snapshot(MyDatabaseId, &nentries);
+	for (int i = 0; i < nentries; i++)
+	{
+		Datum		values[LA_COUNTER_COLUMNS + 2];
+		bool		nulls[LA_COUNTER_COLUMNS + 2] = {false};
+
+		values[0] = ObjectIdGetDatum(entries[i].key.relid);
+		la_counter_columns(&entries[i].counters, values + 1);
+		values[LA_COUNTER_COLUMNS + 1] =
+			TimestampTzGetDatum(entries[i].stats_reset);
+		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
+	}
+	return (Datum) 0;
+}
+
+/*
+ * pg_stat_lookahead_reset(oid) -> void
+ */
+Datum
+pg_stat_lookahead_reset(PG_FUNCTION_ARGS)
+{
+	la_require_shared();
+	la_counters_reset(MyDatabaseId,
+					  PG_ARGISNULL(0) ? InvalidOid : PG_GETARG_OID(0));
+	PG_RETURN_VOID();
+}

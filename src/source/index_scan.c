@@ -1,0 +1,894 @@
+/*-------------------------------------------------------------------------
+ *
+ * index_scan.c
+ *	  Follows the index scans of plans.
+ *
+ * One LaIndexScan stands for one IndexScan or IndexOnlyScan node of a running
+ * plan.  executor.c registers it when the plan starts; it is bound to the
+ * node's scan descriptor when that is first (re)started; index_am.c tells it
+ * of everything that happens to the descriptor.
+ *
+ *		executor		la_index_scan_next()			what it does
+ *		asks for entry 1	entry is on block 40		a switch
+ *		fetches block 40								the gap: waits?
+ *		asks for entry 2	observe the gap				pace: watch
+ *							entry is on block 91		a switch
+ *		...
+ *		asks for entry 9	observe; the pace says go	scout and window open,
+ *							entry is on block 17		window filled, reads
+ *														started
+ *		fetches block 17								overlaps with the reads
+ *
+ * The gap is the time between our return and the next call.  The executor
+ * fetches the table block in it, and does what the rest of the plan does with
+ * the row.  Whether it waited for storage there is told by three things, from
+ * cheap to dear: the count of blocks read by this backend moved; the gap was
+ * long; and the kernel put the process to sleep meanwhile (getrusage counts
+ * that).  A block that is in the kernel's page cache is read without sleeping
+ * and is no wait.  The clock is only looked at while blocks are being read, so
+ * a scan of cached data pays for comparing two counters per table block.
+ *
+ * When the scan is not followed, see la_bind(): non-MVCC snapshots (their pins
+ * and rechecks have rules of their own), system catalogs, table access methods
+ * other than heap (a TID need not be a block), SERIALIZABLE (reading an index
+ * takes predicate locks; executor.c).
+ *
+ * Mark and restore (merge joins) send the scan back over entries that it has
+ * returned before.  Their blocks were just read; they are counted through and
+ * ignored until the scan is where it was.
+ *
+ * A dear access method (all but B-tree and hash) is asked twice for each entry
+ * once a scout runs, and its search starts from the beginning.  The scout is
+ * sent only when the scan has lost more time waiting for the table than the
+ * access method has used the processor: then, if no more were to come, we have
+ * at most doubled a cost that was the smaller half.
+ *
+ * Copyright (c) 2026, the pg_lookahead authors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include <sys/resource.h>
+#include <time.h>
+
+#include "access/tableam.h"
+#include "access/transam.h"
+#include "catalog/catalog.h"
+#include "catalog/pg_am.h"
+#include "common/hashfn.h"
+#include "compat.h"
+#include "method/method.h"
+#include "settings.h"
+#include "source/index_scan.h"
+#include "utils/memutils.h"
+#include "utils/snapmgr.h"
+#include "window/guard.h"
+
+/* A gap shorter than this was no wait for storage. */
+#define LA_WAIT_MIN_NS		10000
+
+/* Hits in a row after which gaps are no longer timed. */
+#define LA_UNTIMED_AFTER	16
+
+/* Blocks in a row that nobody foresaw, after which the scout seeks again. */
+#define LA_MAX_IGNORED		64
+
+/* Calls of a dear access method that are all timed; then one of as many. */
+#define LA_AM_SAMPLE		16
+
+/* Bound scans by descriptor. */
+typedef struct LaBoundScan
+{
+	IndexScanDesc desc;			/* hash key */
+	char		status;			/* used by simplehash */
+	LaIndexScan *scan;
+} LaBoundScan;
+
+#define SH_PREFIX labound
+#define SH_ELEMENT_TYPE LaBoundScan
+#define SH_KEY_TYPE IndexScanDesc
+#define SH_KEY desc
+#define SH_HASH_KEY(tb, key) murmurhash32((uint32) ((uintptr_t) (key) >> 4))
+#define SH_EQUAL(tb, a, b) ((a) == (b))
+#define SH_SCOPE static inline
+#define SH_DECLARE
+#define SH_DEFINE
+#include "lib/simplehash.h"
+
+static labound_hash *la_bound = NULL;
+static dlist_head la_unbound = DLIST_STATIC_INIT(la_unbound);
+
+/* The descriptor looked up last: most queries move one scan at a time. */
+static IndexScanDesc la_last_desc = NULL;
+static LaIndexScan *la_last_scan = NULL;
+
+/* Voluntary context switches of this process when we looked last. */
+static long la_last_sleeps = 0;
+
+static bool la_fill(LaIndexScan *scan);
+
+/*
+ * Change the state; the only place that does.
+ */
+static void
+la_enter_state(LaIndexScan *scan, LaScanState state)
+{
+	switch (state)
+	{
+		case LA_SCAN_WATCHING:
+			Assert(scan->window == NULL || la_window_is_empty(scan->window));
+			break;
+		case LA_SCAN_LOOKING:
+			Assert(scan->state == LA_SCAN_WATCHING || scan->state == LA_SCAN_IDLE);
+			Assert(scan->window != NULL);
+			break;
+		case LA_SCAN_IDLE:
+			Assert(scan->state == LA_SCAN_LOOKING);
+			break;
+		case LA_SCAN_OUT:
+			scan->gap_open = false;
+			break;
+	}
+	scan->state = state;
+}
+
+/* -------------------------------------------------------------------------
+ * Binding
+ * -------------------------------------------------------------------------
+ */
+
+/*
+ * Start to follow a scan node of a plan.  Everything is allocated in the
+ * query's context; the caller sees to la_index_scan_finish() or _forget().
+ */
+LaIndexScan *
+la_index_scan_register(MemoryContext query_context, PlanState *node,
+					   LimitState *limit)
+{
+	LaIndexScan *scan = MemoryContextAllocZero(query_context,
+											   sizeof(LaIndexScan));
+	Relation	index;
+
+	scan->node = node;
+	scan->limit = limit;
+	scan->query_context = query_context;
+	if (IsA(node, IndexOnlyScanState))
+	{
+		IndexOnlyScanState *state = (IndexOnlyScanState *) node;
+
+		index = state->ioss_RelationDesc;
+		scan->desc_ref = &state->ioss_ScanDesc;
+		scan->target.index_only = true;
+	}
+	else
+	{
+		IndexScanState *state = castNode(IndexScanState, node);
+
+		index = state->iss_RelationDesc;
+		scan->desc_ref = &state->iss_ScanDesc;
+	}
+	scan->index_oid = RelationGetRelid(index);
+	scan->heap_oid = RelationGetRelid(((ScanState *) node)->ss_currentRelation);
+	dlist_push_head(&la_unbound, &scan->unbound_link);
+	scan->is_unbound = true;
+	return scan;
+}
+
+/*
+ * The scan of a descriptor, or NULL if we do not follow it.
+ */
+LaIndexScan *
+la_index_scan_find(IndexScanDesc desc)
+{
+	LaBoundScan *bound;
+
+	if (likely(desc == la_last_desc))
+		return la_last_scan;
+	if (la_bound == NULL)
+		return NULL;
+	bound = labound_lookup(la_bound, desc);
+	la_last_desc = desc;
+	la_last_scan = bound ? bound->scan : NULL;
+	return la_last_scan;
+}
+
+static void
+la_unbind(LaIndexScan *scan)
+{
+	if (scan->is_unbound)
+	{
+		dlist_delete(&scan->unbound_link);
+		scan->is_unbound = false;
+	}
+	if (scan->desc != NULL)
+	{
+		labound_delete(la_bound, scan->desc);
+		scan->desc = NULL;
+	}
+	la_last_desc = NULL;
+	la_last_scan = NULL;
+}
+
+/*
+ * A descriptor that we do not know is (re)started: is it one of the nodes'
+ * that we wait for?  If so, and if it can be followed, bind it.
+ */
+static LaIndexScan *
+la_bind(IndexScanDesc desc)
+{
+	LaIndexScan *scan = NULL;
+	LaBoundScan *bound;
+	dlist_iter	iter;
+	bool		found;
+
+	dlist_foreach(iter, &la_unbound)
+	{
+		LaIndexScan *candidate = dlist_container(LaIndexScan, unbound_link,
+												 iter.cur);
+
+		if (*candidate->desc_ref == desc)
+		{
+			scan = candidate;
+			break;
+		}
+	}
+	if (scan == NULL)
+		return NULL;
+
+	dlist_delete(&scan->unbound_link);
+	scan->is_unbound = false;
+
+	if (desc->xs_snapshot->snapshot_type != SNAPSHOT_MVCC ||
+		desc->heapRelation == NULL ||
+		IsCatalogRelation(desc->heapRelation) ||
+		desc->heapRelation->rd_tableam != GetHeapamTableAmRoutine() ||
+		(desc->parallel_scan != NULL &&
+		 desc->indexRelation->rd_rel->relam != BTREE_AM_OID))
+	{
+		scan->state = LA_SCAN_OUT;
+		return NULL;
+	}
+
+	if (la_bound == NULL)
+		la_bound = labound_create(TopMemoryContext, 64, NULL);
+	bound = labound_insert(la_bound, desc, &found);
+	Assert(!found);
+	bound->scan = scan;
+	la_last_desc = NULL;
+
+	scan->desc = desc;
+	scan->target.real = desc;
+	scan->target.heap = desc->heapRelation;
+	scan->target.am = la_index_am_of(desc->indexRelation);
+	return scan;
+}
+
+/* -------------------------------------------------------------------------
+ * Watching
+ * -------------------------------------------------------------------------
+ */
+
+/*
+ * Has this process slept since we last asked?  Asking costs a system call.
+ */
+static bool
+la_has_slept(void)
+{
+	struct rusage usage;
+	bool		slept;
+
+	if (getrusage(RUSAGE_SELF, &usage) != 0)
+		return false;
+	slept = usage.ru_nvcsw != la_last_sleeps;
+	la_last_sleeps = usage.ru_nvcsw;
+	return slept;
+}
+
+static inline int64
+la_blocks_read(void)
+{
+	return pgBufferUsage.shared_blks_read + pgBufferUsage.local_blks_read;
+}
+
+static int64
+la_cpu_ns(void)
+{
+	struct timespec ts;
+
+	if (clock_gettime(CLOCK_THREAD_CPUTIME_ID, &ts) != 0)
+		return 0;
+	return (int64) ts.tv_sec * 1000000000 + ts.tv_nsec;
+}
+
+static inline void
+la_open_gap(LaIndexScan *scan)
+{
+	scan->gap_open = true;
+	scan->gap_reads = la_blocks_read();
+	scan->gap_timed = scan->timed;
+	if (scan->gap_timed)
+		INSTR_TIME_SET_CURRENT(scan->gap_start);
+}
+
+/*
+ * The executor is back from the block that the scan switched to last: what
+ * did it meet there?
+ */
+static void
+la_close_gap(LaIndexScan *scan)
+{
+	bool		missed = la_blocks_read() != scan->gap_reads;
+	bool		waited = false;
+
+	scan->gap_open = false;
+	if (scan->gap_timed && (missed || scan->state == LA_SCAN_LOOKING))
+	{
+		instr_time	now;
+		int64		ns;
+
+		INSTR_TIME_SET_CURRENT(now);
+		INSTR_TIME_SUBTRACT(now, scan->gap_start);
+		ns = (int64) (INSTR_TIME_GET_DOUBLE(now) * 1e9);
+		if (ns >= LA_WAIT_MIN_NS && la_has_slept())
+		{
+			waited = true;
+			scan->wait_ns += ns;
+		}
+	}
+
+	if (scan->state == LA_SCAN_LOOKING)
+	{
+		if (waited)
+		{
+			scan->counters.waits_total++;
+			la_pace_waited(&scan->pace);
+		}
+		return;
+	}
+
+	/* The clock runs while blocks are being read. */
+	if (missed)
+	{
+		scan->untimed_hits = 0;
+		if (!scan->timed)
+		{
+			scan->timed = true;
+			(void) la_has_slept();
+		}
+	}
+	else if (scan->timed && ++scan->untimed_hits >= LA_UNTIMED_AFTER)
+		scan->timed = false;
+
+	/* An index-only scan visits no table block where it reads none. */
+	if (missed || !scan->target.index_only)
+		scan->start_wanted = la_pace_watch(&scan->pace, waited);
+}
+
+/*
+ * Ask the access method, and keep account of what it costs if it is dear.
+ */
+static bool
+la_ask_am(LaIndexScan *scan, ScanDirection direction)
+{
+	LaIndexAm  *am = scan->target.am;
+	int64		start;
+	int64		weight;
+	bool		found;
+
+	if (!am->is_dear || scan->state != LA_SCAN_WATCHING)
+		return am->orig.amgettuple(scan->desc, direction);
+
+	weight = (scan->am_calls < LA_AM_SAMPLE) ? 1 : LA_AM_SAMPLE;
+	if (scan->am_calls++ % weight != 0)
+		return am->orig.amgettuple(scan->desc, direction);
+
+	start = la_cpu_ns();
+	found = am->orig.amgettuple(scan->desc, direction);
+	scan->am_cpu_ns += weight * (la_cpu_ns() - start);
+	return found;
+}
+
+/*
+ * See the file header.
+ */
+static bool
+la_am_is_worth_it(const LaIndexScan *scan)
+{
+	return !scan->target.am->is_dear ||
+		la_pace_at_once(&scan->pace) ||
+		scan->wait_ns >= scan->am_cpu_ns;
+}
+
+/* -------------------------------------------------------------------------
+ * Looking ahead
+ * -------------------------------------------------------------------------
+ */
+
+/*
+ * How many more entries will the executor ask for, after the one just
+ * returned?  Known only if a LIMIT stands directly above the scan.
+ */
+static uint64
+la_entries_left(const LaIndexScan *scan)
+{
+	LimitState *limit = scan->limit;
+	int64		left;
+
+	if (limit == NULL || limit->noCount || limit->lstate == LIMIT_INITIAL)
+		return PG_UINT64_MAX;
+	left = limit->offset + limit->count - limit->position - 1;
+	return (uint64) Max(left, 0);
+}
+
+/*
+ * Free the work of looking ahead as far as an error has left it: the context
+ * is about to go.  Nothing in flight may write into it afterwards.
+ */
+static void
+la_work_reset(void *arg)
+{
+	LaIndexScan *scan = arg;
+
+	if (scan->window != NULL)
+	{
+		la_window_abandon(scan->window);
+		scan->window = NULL;
+	}
+	scan->scout = NULL;
+	scan->leaf_items = NULL;
+	scan->context = NULL;
+}
+
+/*
+ * Make what is needed to look ahead of this scan.
+ */
+static void
+la_work_create(LaIndexScan *scan, const LaMethod *method)
+{
+	MemoryContextCallback *callback;
+
+	scan->context = AllocSetContextCreate(scan->query_context,
+										  "pg_lookahead scan",
+										  ALLOCSET_DEFAULT_SIZES);
+	callback = MemoryContextAlloc(scan->context, sizeof(*callback));
+	callback->func = la_work_reset;
+	callback->arg = scan;
+	MemoryContextRegisterResetCallback(scan->context, callback);
+
+	scan->owner = la_guard_owner_create();
+	scan->window = la_window_open(scan->context, scan->target.heap, method,
+								  &scan->pace, &scan->counters, scan->current);
+	if (scan->desc->parallel_scan != NULL)
+		scan->leaf_items = la_leaf_items_create(scan->context, &scan->target);
+	else
+		scan->scout = la_scout_create(scan->context, &scan->target);
+	scan->method_name = method->name;
+}
+
+/*
+ * Call a function of the work with its own resource owner.
+ */
+#define LA_WITH_OWNER(scan, what) \
+	do { \
+		ResourceOwner save_owner = CurrentResourceOwner; \
+		CurrentResourceOwner = (scan)->owner; \
+		what; \
+		CurrentResourceOwner = save_owner; \
+	} while (0)
+
+/*
+ * End the work in order: nothing is pinned or in flight afterwards.
+ */
+static void
+la_work_end(LaIndexScan *scan)
+{
+	if (scan->window == NULL)
+		return;
+	LA_WITH_OWNER(scan,
+	{
+		la_window_close(scan->window);
+		if (scan->scout)
+			la_scout_close(scan->scout);
+		if (scan->leaf_items)
+			la_leaf_items_pause(scan->leaf_items);
+	});
+	la_guard_owner_free(scan->owner);
+	scan->owner = NULL;
+	scan->window = NULL;
+	MemoryContextDelete(scan->context);
+}
+
+/*
+ * Forget what is in front of the scan, because it goes elsewhere.
+ */
+static void
+la_drop(LaIndexScan *scan)
+{
+	if (scan->window != NULL)
+		LA_WITH_OWNER(scan, la_window_drop(scan->window, scan->current));
+	scan->ignored = 0;
+}
+
+typedef struct LaFillCall
+{
+	LaIndexScan *scan;
+	LaFill		result;
+} LaFillCall;
+
+static void
+la_fill_body(void *arg)
+{
+	LaFillCall *call = arg;
+	LaIndexScan *scan = call->scan;
+	LaSource   *source = scan->scout ?
+		&scan->scout->source : &scan->leaf_items->source;
+
+	call->result = la_window_fill(scan->window, source);
+}
+
+/*
+ * Fill the window.  Returns false if the scan is not looking ahead any more.
+ */
+static bool
+la_fill(LaIndexScan *scan)
+{
+	LaFillCall	call = {scan, LA_FILL_OK};
+
+	/* A scout that must seek finds the scan, not the end of the queue. */
+	if (scan->scout && scan->scout->state <= LA_SCOUT_BEHIND)
+	{
+		if (!la_window_is_empty(scan->window))
+			return true;
+		if (scan->scout->state == LA_SCOUT_CLOSED)
+		{
+			if (scan->target.position < scan->reopen_at)
+			{
+				la_drop(scan);
+				la_enter_state(scan, LA_SCAN_WATCHING);
+				return false;
+			}
+			scan->reopen_at = scan->target.position * 2;
+		}
+		la_drop(scan);
+	}
+
+	scan->target.entries_left = la_entries_left(scan);
+	if (!la_guard_run(scan->owner, la_fill_body, &call))
+	{
+		scan->counters.errors_total++;
+		la_window_forget_reads(scan->window);
+		if (scan->scout)
+			la_scout_forget(scan->scout);
+		if (scan->leaf_items)
+			scan->leaf_items->vmbuffer = InvalidBuffer;
+		la_drop(scan);
+		la_enter_state(scan, LA_SCAN_OUT);
+		return false;
+	}
+
+	switch (call.result)
+	{
+		case LA_FILL_OK:
+			return true;
+		case LA_FILL_IDLE:
+			la_enter_state(scan, LA_SCAN_IDLE);
+			return false;
+		case LA_FILL_LOST:
+			LA_WITH_OWNER(scan, la_scout_close(scan->scout));
+			la_drop(scan);
+			la_enter_state(scan, LA_SCAN_WATCHING);
+			return false;
+	}
+	return false;
+}
+
+/*
+ * Begin to look ahead, if there is a method and it is worth it.
+ */
+static void
+la_start(LaIndexScan *scan)
+{
+	if (!la_am_is_worth_it(scan))
+		return;
+	if (scan->window == NULL)
+	{
+		const LaMethod *method = la_method_for(scan->target.heap, NULL);
+
+		if (IsA(scan->node, IndexOnlyScanState))
+		{
+			IndexOnlyScanState *state = (IndexOnlyScanState *) scan->node;
+
+			scan->target.keys = state->ioss_ScanKeys;
+			scan->target.orderbys = state->ioss_OrderByKeys;
+		}
+		else
+		{
+			IndexScanState *state = (IndexScanState *) scan->node;
+
+			scan->target.keys = state->iss_ScanKeys;
+			scan->target.orderbys = state->iss_OrderByKeys;
+		}
+		if ((method->id == LA_METHOD_NONE && la_method != LA_METHOD_NONE) ||
+			(scan->desc->parallel_scan == NULL &&
+			 !la_scout_is_allowed(&scan->target)))
+		{
+			la_enter_state(scan, LA_SCAN_OUT);
+			return;
+		}
+		la_work_create(scan, method);
+		scan->counters.scans_total++;
+	}
+	else if (scan->scout && scan->scout->state == LA_SCOUT_CLOSED &&
+			 scan->target.position < scan->reopen_at)
+		return;
+
+	la_drop(scan);
+	if (scan->scout)
+		la_scout_lost_sync(scan->scout);
+	scan->start_wanted = false;
+	scan->timed = true;
+	la_enter_state(scan, LA_SCAN_LOOKING);
+	(void) la_fill(scan);
+}
+
+/*
+ * The scan has come to another block while a window is open.
+ */
+static void
+la_follow(LaIndexScan *scan, BlockNumber blkno)
+{
+	LaStep		step;
+
+	LA_WITH_OWNER(scan, step = la_window_step(scan->window, blkno));
+
+	if (step == LA_STEP_MATCHED)
+		scan->ignored = 0;
+	else if (step == LA_STEP_IGNORED && !scan->target.index_only &&
+			 ++scan->ignored > LA_MAX_IGNORED)
+	{
+		/* The queue does not describe this scan: seek it again. */
+		la_drop(scan);
+		if (scan->scout)
+			la_scout_lost_sync(scan->scout);
+		if (scan->leaf_items)
+			la_leaf_items_restart(scan->leaf_items);
+	}
+
+	if (scan->state == LA_SCAN_IDLE)
+	{
+		if (scan->start_wanted)
+		{
+			/* Waits are back before the queue has run dry. */
+			scan->start_wanted = false;
+			la_enter_state(scan, LA_SCAN_LOOKING);
+		}
+		else
+		{
+			if (la_window_is_empty(scan->window))
+			{
+				la_drop(scan);
+				la_enter_state(scan, LA_SCAN_WATCHING);
+			}
+			return;
+		}
+	}
+	if (la_window_wants_fill(scan->window))
+		(void) la_fill(scan);
+}
+
+/*
+ * The scan goes in another direction than before, or for the first time.
+ */
+static void
+la_turn(LaIndexScan *scan, ScanDirection direction)
+{
+	if (scan->target.direction == NoMovementScanDirection)
+		scan->target.base = direction;
+	else
+	{
+		la_drop(scan);
+		if (scan->scout)
+			la_scout_lost_sync(scan->scout);
+		if (scan->leaf_items)
+			la_leaf_items_restart(scan->leaf_items);
+		scan->replay_until = 0;
+		if (scan->state != LA_SCAN_OUT)
+			la_enter_state(scan, LA_SCAN_WATCHING);
+	}
+	scan->target.direction = direction;
+}
+
+/*
+ * The access method has no further entry in this direction.
+ */
+static void
+la_at_end(LaIndexScan *scan)
+{
+	la_drop(scan);
+	if (scan->scout)
+		la_scout_lost_sync(scan->scout);
+	scan->current = InvalidBlockNumber;
+	if (scan->state != LA_SCAN_OUT)
+		la_enter_state(scan, LA_SCAN_WATCHING);
+}
+
+/*
+ * amgettuple of a scan that we follow: returns exactly what the access method
+ * returns.
+ */
+bool
+la_index_scan_next(LaIndexScan *scan, ScanDirection direction)
+{
+	BlockNumber blkno;
+	bool		found;
+
+	if (scan->gap_open)
+		la_close_gap(scan);
+	found = la_ask_am(scan, direction);
+	if (unlikely(scan->state == LA_SCAN_OUT))
+		return found;
+
+	if (unlikely(direction != scan->target.direction))
+		la_turn(scan, direction);
+	scan->target.position += (direction == scan->target.base) ? 1 : -1;
+	if (unlikely(!found))
+	{
+		la_at_end(scan);
+		return false;
+	}
+
+	blkno = ItemPointerGetBlockNumber(&scan->desc->xs_heaptid);
+	if (blkno == scan->current ||
+		scan->target.position <= scan->replay_until)
+		return true;
+
+	scan->current = blkno;
+	switch (scan->state)
+	{
+		case LA_SCAN_WATCHING:
+			if (scan->start_wanted || la_pace_at_once(&scan->pace))
+				la_start(scan);
+			break;
+		case LA_SCAN_LOOKING:
+		case LA_SCAN_IDLE:
+			la_follow(scan, blkno);
+			break;
+		case LA_SCAN_OUT:
+			break;
+	}
+	if (scan->state != LA_SCAN_OUT)
+		la_open_gap(scan);
+	return true;
+}
+
+/* -------------------------------------------------------------------------
+ * What else happens to a scan
+ * -------------------------------------------------------------------------
+ */
+
+/*
+ * amrescan: the scan starts from the beginning, maybe with other keys.
+ */
+void
+la_index_scan_restart(IndexScanDesc desc)
+{
+	LaIndexScan *scan = la_index_scan_find(desc);
+
+	if (scan == NULL && (scan = la_bind(desc)) == NULL)
+		return;
+
+	if (scan->window != NULL)
+	{
+		la_drop(scan);
+		LA_WITH_OWNER(scan,
+		{
+			if (scan->scout)
+				la_scout_close(scan->scout);
+			if (scan->leaf_items)
+				la_leaf_items_restart(scan->leaf_items);
+		});
+	}
+	if (scan->state != LA_SCAN_OUT)
+		la_enter_state(scan, LA_SCAN_WATCHING);
+	la_pace_init(&scan->pace, la_start_after, la_max_distance);
+	scan->target.position = 0;
+	scan->target.direction = NoMovementScanDirection;
+	scan->current = InvalidBlockNumber;
+	scan->mark_position = 0;
+	scan->replay_until = 0;
+	scan->reopen_at = 0;
+	scan->gap_open = false;
+	scan->start_wanted = false;
+	scan->am_calls = 0;
+	scan->am_cpu_ns = 0;
+	scan->wait_ns = 0;
+}
+
+/*
+ * ammarkpos.
+ */
+void
+la_index_scan_mark(LaIndexScan *scan)
+{
+	scan->mark_position = scan->target.position;
+}
+
+/*
+ * amrestrpos: the entries between the mark and here will be returned again.
+ */
+void
+la_index_scan_restore(LaIndexScan *scan)
+{
+	scan->replay_until = Max(scan->replay_until, scan->target.position);
+	scan->target.position = scan->mark_position;
+	scan->gap_open = false;
+}
+
+/*
+ * amendscan: the node is done with its descriptor.
+ */
+void
+la_index_scan_end(LaIndexScan *scan)
+{
+	la_work_end(scan);
+	la_unbind(scan);
+}
+
+/*
+ * The executor goes back to its caller, who may never come back: hold no pin.
+ */
+void
+la_index_scan_pause(LaIndexScan *scan)
+{
+	scan->gap_open = false;
+	if (scan->window == NULL)
+		return;
+	LA_WITH_OWNER(scan,
+	{
+		la_window_pause(scan->window);
+		if (scan->scout)
+			la_scout_pause(scan->scout);
+		if (scan->leaf_items)
+			la_leaf_items_pause(scan->leaf_items);
+	});
+}
+
+/*
+ * The query ends in order: end the work.  The counters stay until its memory
+ * goes.
+ */
+void
+la_index_scan_finish(LaIndexScan *scan)
+{
+	la_index_scan_end(scan);
+	scan->state = LA_SCAN_OUT;
+}
+
+/*
+ * The query's memory goes, in order or not: nothing may point to the scan.
+ */
+void
+la_index_scan_forget(LaIndexScan *scan)
+{
+	la_unbind(scan);
+}
+
+/*
+ * How many buffers does look-ahead pin in this backend now?
+ */
+int
+la_index_scan_pins(void)
+{
+	labound_iterator iter;
+	LaBoundScan *bound;
+	int			pins = 0;
+
+	if (la_bound == NULL)
+		return 0;
+	labound_start_iterate(la_bound, &iter);
+	while ((bound = labound_iterate(la_bound, &iter)) != NULL)
+		if (bound->scan->window != NULL)
+			pins += la_window_pins(bound->scan->window);
+	return pins;
+}

@@ -1,0 +1,117 @@
+/*-------------------------------------------------------------------------
+ *
+ * index_scan.h
+ *	  Follows the index scans of plans.
+ *
+ * Copyright (c) 2026, the pg_lookahead authors
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef LA_INDEX_SCAN_H
+#define LA_INDEX_SCAN_H
+
+#include "executor/instrument.h"
+#include "lib/ilist.h"
+#include "nodes/execnodes.h"
+#include "report/counters.h"
+#include "source/leaf_items.h"
+#include "source/scout.h"
+#include "window/window.h"
+
+/*
+ * All changes go through la_enter_state(), which asserts them.
+ */
+typedef enum LaScanState
+{
+	/*
+	 * Block switches and waits are counted.  Entered at a restart of the
+	 * scan, from IDLE when the queue is empty, and when the scout was lost.
+	 * There may be a window; it is empty.
+	 */
+	LA_SCAN_WATCHING,
+
+	/* A window is open and is filled.  Entered from WATCHING and IDLE. */
+	LA_SCAN_LOOKING,
+
+	/*
+	 * A window is open and is followed but not filled, because recent ones
+	 * needed no read.  Entered from LOOKING.
+	 */
+	LA_SCAN_IDLE,
+
+	/*
+	 * Left alone until the query ends: nothing could serve it, or an error
+	 * was met.  Entered from anywhere.
+	 */
+	LA_SCAN_OUT,
+} LaScanState;
+
+typedef struct LaIndexScan
+{
+	/* set by la_index_scan_register(), immutable */
+	dlist_node	query_link;		/* in LaQuery.scans */
+	PlanState  *node;
+	IndexScanDesc *desc_ref;	/* where the node keeps its scan */
+	LimitState *limit;			/* stops the scan after its rows, or NULL */
+	Oid			heap_oid;
+	Oid			index_oid;
+	MemoryContext query_context;
+
+	dlist_node	unbound_link;	/* in the list of scans without descriptor */
+	bool		is_unbound;
+
+	/* valid while bound */
+	IndexScanDesc desc;
+	LaScoutTarget target;		/* what a source must know of us */
+
+	LaScanState state;
+	LaPace		pace;
+	BlockNumber current;		/* the table block the scan is on */
+	int64		mark_position;	/* see la_index_scan_mark() */
+	int64		replay_until;	/* entries up to here were seen before */
+	int			ignored;		/* blocks in a row that no one foresaw */
+	int64		reopen_at;		/* no new scout before this position */
+	bool		start_wanted;	/* the pace has said so */
+	bool		is_checked;		/* la_scout_is_allowed() was asked */
+
+	/* between the return of an entry and the next call */
+	bool		gap_open;
+	bool		gap_timed;
+	bool		timed;			/* time the next gap */
+	int			untimed_hits;	/* hits in a row, while timed */
+	int64		gap_reads;
+	instr_time	gap_start;
+
+	/* what the access method costs, if it is dear: see la_am_is_worth_it() */
+	int			am_calls;
+	int64		am_cpu_ns;
+	int64		wait_ns;
+
+	/* the work of looking ahead; NULL until it starts */
+	MemoryContext context;
+	ResourceOwner owner;
+	LaWindow   *window;
+	LaScout    *scout;			/* one of these two */
+	LaLeafItems *leaf_items;
+
+	LaCounters	counters;
+	const char *method_name;	/* of the last window, or NULL */
+} LaIndexScan;
+
+/* For hook/index_am.c. */
+extern LaIndexScan *la_index_scan_find(IndexScanDesc desc);
+extern bool la_index_scan_next(LaIndexScan *scan, ScanDirection direction);
+extern void la_index_scan_restart(IndexScanDesc desc);
+extern void la_index_scan_mark(LaIndexScan *scan);
+extern void la_index_scan_restore(LaIndexScan *scan);
+extern void la_index_scan_end(LaIndexScan *scan);
+
+/* For hook/executor.c. */
+extern LaIndexScan *la_index_scan_register(MemoryContext query_context,
+										   PlanState *node, LimitState *limit);
+extern void la_index_scan_pause(LaIndexScan *scan);
+extern void la_index_scan_finish(LaIndexScan *scan);
+extern void la_index_scan_forget(LaIndexScan *scan);
+extern int	la_index_scan_pins(void);
+
+#endif							/* LA_INDEX_SCAN_H */

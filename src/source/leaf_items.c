@@ -1,0 +1,102 @@
+/*-------------------------------------------------------------------------
+ *
+ * leaf_items.c
+ *	  The rest of the B-tree leaf page that a parallel scan is on.
+ *
+ * The processes of a parallel index scan take leaf pages from shared state,
+ * one at a time, so no second scan can know which page ours will get next.
+ * What is certain is the page it has: B-tree copies all matching items of a
+ * leaf page when it reads it, a few hundred of them, and returns them one by
+ * one.  This source yields the blocks of those still to come.
+ *
+ *		currPos.items	[0] [1] [2] [3] [4] [5] ... [lastItem]
+ *		itemIndex				^ returned last
+ *		yielded						[3] [4] [5] ... then LA_SOURCE_PAUSE
+ *
+ * It never says LA_SOURCE_END: after the last item there may be another page.
+ *
+ * Only B-tree has parallel scans in PostgreSQL 15 to 18.
+ *
+ * Copyright (c) 2026, the pg_lookahead authors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/nbtree.h"
+#include "access/visibilitymap.h"
+#include "compat.h"
+#include "source/leaf_items.h"
+
+static LaSourceResult
+la_leaf_items_next(LaSource *source, BlockNumber *blkno)
+{
+	LaLeafItems *items = (LaLeafItems *) source;
+	const LaScoutTarget *target = items->target;
+	BTScanOpaque so = (BTScanOpaque) target->real->opaque;
+	BTScanPos	pos = &so->currPos;
+	int			step = ScanDirectionIsForward(target->direction) ? 1 : -1;
+
+	if (!BTScanPosIsValid(*pos))
+		return LA_SOURCE_PAUSE;
+
+	/* Another page, or never behind the scan on this one. */
+	if (items->leaf != pos->currPage ||
+		(items->next - pos->itemIndex) * step <= 0)
+	{
+		items->leaf = pos->currPage;
+		items->next = pos->itemIndex + step;
+	}
+
+	while (items->next >= pos->firstItem && items->next <= pos->lastItem)
+	{
+		ItemPointer tid = &pos->items[items->next].heapTid;
+		uint64		ahead = (uint64) ((items->next - pos->itemIndex) * step);
+
+		if (ahead > target->entries_left)
+			break;
+		items->next += step;
+		*blkno = ItemPointerGetBlockNumber(tid);
+		if (!target->index_only ||
+			!VM_ALL_VISIBLE(target->heap, *blkno, &items->vmbuffer))
+			return LA_SOURCE_BLOCK;
+	}
+	return LA_SOURCE_PAUSE;
+}
+
+/*
+ * Make a source for a parallel scan of a B-tree.
+ */
+LaLeafItems *
+la_leaf_items_create(MemoryContext context, const LaScoutTarget *target)
+{
+	LaLeafItems *items = MemoryContextAllocZero(context, sizeof(LaLeafItems));
+
+	items->source.next = la_leaf_items_next;
+	items->target = target;
+	items->leaf = InvalidBlockNumber;
+	items->vmbuffer = InvalidBuffer;
+	return items;
+}
+
+/*
+ * The scan goes elsewhere: begin again at its own item.
+ */
+void
+la_leaf_items_restart(LaLeafItems *items)
+{
+	items->leaf = InvalidBlockNumber;
+}
+
+/*
+ * Drop the one pin there may be.
+ */
+void
+la_leaf_items_pause(LaLeafItems *items)
+{
+	if (items->vmbuffer != InvalidBuffer)
+	{
+		ReleaseBuffer(items->vmbuffer);
+		items->vmbuffer = InvalidBuffer;
+	}
+}

@@ -1,0 +1,29 @@
+/*-------------------------------------------------------------------------
+ *
+ * leaf_items.h
+ *	  The rest of the B-tree leaf page that a parallel scan is on.
+ *
+ * Copyright (c) 2026, the pg_lookahead authors
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef LA_LEAF_ITEMS_H
+#define LA_LEAF_ITEMS_H
+
+#include "source/scout.h"
+
+typedef struct LaLeafItems
+{
+	LaSource	source;			/* must be first */
+	const LaScoutTarget *target;
+	BlockNumber leaf;			/* the page whose items were yielded last */
+	int			next;			/* index of the next item on it */
+	Buffer		vmbuffer;		/* index-only: pinned visibility map page */
+} LaLeafItems;
+
+extern LaLeafItems *la_leaf_items_create(MemoryContext context,
+										 const LaScoutTarget *target);
+extern void la_leaf_items_restart(LaLeafItems *items);
+extern void la_leaf_items_pause(LaLeafItems *items);
+
+#endif							/* LA_LEAF_ITEMS_H */

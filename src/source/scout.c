@@ -1,0 +1,387 @@
+/*-------------------------------------------------------------------------
+ *
+ * scout.c
+ *	  A second scan of the same index that runs ahead of the first.
+ *
+ * What blocks of the table will an index scan come to?  Only the index access
+ * method knows, and the only way to ask it that works for every access method
+ * is to scan the index: with the same keys, the same order-by keys, the same
+ * snapshot, in the same direction.  The scout does that, through the original
+ * functions of the access method, and looks at nothing but the TIDs.
+ *
+ * What it must not do, because it is not the query's scan:
+ *
+ *	- set kill_prior_tuple: it does not look at tuples, so it knows of none that
+ *	  are dead
+ *	- count as an index scan, or as tuples read, in the statistics of the index,
+ *	  or show its buffer hits in EXPLAIN: the counters are put back.  Pages it
+ *	  had to read from storage stay counted; the real scan will hit them.
+ *	- hold pins while the executor is not running: see la_scout_pause()
+ *	- take predicate locks: it is not used under SERIALIZABLE
+ *
+ * Where is the real scan?  The scout starts lazily, when the scan has already
+ * returned some entries, and it stops while look-ahead idles.  So before it
+ * yields anything it seeks: it moves towards the real scan, whose distance
+ * from the start is known in entries, until it sees the TID that the real scan
+ * returned last.
+ *
+ *		entry		1	2	3	4	5	6	7	8	9	...
+ *		real scan					^ position 5, TID (40,3)
+ *		scout		^ position 1: reads on until it sees (40,3), then yields
+ *					  the blocks of entries 6, 7, 8, ...
+ *
+ * The positions may differ by a few, because entries die and appear between
+ * the two visits.  The TID decides; LA_SEEK_SLACK bounds the search.  If it is
+ * not found the source is lost, and index_scan.c decides whether to try again.
+ *
+ * A scrollable cursor turns round.  Then the scout, which is in front of the
+ * real scan, turns round too and seeks it backwards; once it has found it, it
+ * runs ahead in the new direction.
+ *
+ * Index-only scans visit a table block only if it is not all-visible.  The
+ * scout asks the visibility map the same question, a little earlier.
+ *
+ * Copyright (c) 2026, the pg_lookahead authors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/genam.h"
+#include "access/nbtree.h"
+#include "access/visibilitymap.h"
+#include "catalog/pg_am.h"
+#include "catalog/pg_language.h"
+#include "catalog/pg_proc.h"
+#include "compat.h"
+#include "executor/instrument.h"
+#include "source/scout.h"
+#include "utils/memutils.h"
+#include "utils/syscache.h"
+
+/* How many entries off a position may be. */
+#define LA_SEEK_SLACK		1024
+
+/* How many entries one call may look at without finding another block. */
+#define LA_MAX_ENTRIES_PER_CALL	4096
+
+static LaSourceResult la_scout_next(LaSource *source, BlockNumber *blkno);
+
+/*
+ * Make a scout for a scan.  The target must live as long as the scout, and
+ * is kept up to date by its owner.
+ */
+LaScout *
+la_scout_create(MemoryContext parent, const LaScoutTarget *target)
+{
+	LaScout    *scout = MemoryContextAllocZero(parent, sizeof(LaScout));
+
+	scout->source.next = la_scout_next;
+	scout->state = LA_SCOUT_CLOSED;
+	scout->target = target;
+	scout->context = AllocSetContextCreate(parent, "pg_lookahead scout",
+										   ALLOCSET_SMALL_SIZES);
+	scout->vmbuffer = InvalidBuffer;
+	return scout;
+}
+
+/*
+ * Is a function written in C?  Others may run queries; guard.c could not put
+ * back what an error leaves of those.
+ */
+static bool
+la_function_is_c(Oid funcid)
+{
+	HeapTuple	tuple;
+	Oid			language;
+
+	if (!OidIsValid(funcid))
+		return true;
+	tuple = SearchSysCache1(PROCOID, ObjectIdGetDatum(funcid));
+	if (!HeapTupleIsValid(tuple))
+		return false;
+	language = ((Form_pg_proc) GETSTRUCT(tuple))->prolang;
+	ReleaseSysCache(tuple);
+	return language == INTERNALlanguageId || language == ClanguageId;
+}
+
+/*
+ * May a scout run ahead of this scan at all?  Looks at the functions that the
+ * access method may call.
+ */
+bool
+la_scout_is_allowed(const LaScoutTarget *target)
+{
+	Relation	index = target->real->indexRelation;
+	int			nprocs = index->rd_indam->amsupport * index->rd_att->natts;
+
+	for (int i = 0; i < nprocs; i++)
+		if (!la_function_is_c(index->rd_support[i]))
+			return false;
+	for (int i = 0; i < target->real->numberOfKeys; i++)
+		if (!la_function_is_c(target->keys[i].sk_func.fn_oid))
+			return false;
+	for (int i = 0; i < target->real->numberOfOrderBys; i++)
+		if (!la_function_is_c(target->orderbys[i].sk_func.fn_oid))
+			return false;
+	return true;
+}
+
+/*
+ * Counters that must not show what the scout does.
+ */
+typedef struct LaUncounted
+{
+	int64		shared_hit;
+	int64		local_hit;
+	bool		had_stats;
+	LaTableCounts stats;
+} LaUncounted;
+
+static void
+la_uncounted_begin(Relation index, LaUncounted *save)
+{
+	save->shared_hit = pgBufferUsage.shared_blks_hit;
+	save->local_hit = pgBufferUsage.local_blks_hit;
+	save->had_stats = (index->pgstat_info != NULL);
+	if (save->had_stats)
+		save->stats = la_pgstat_counts(index);
+}
+
+static void
+la_uncounted_end(Relation index, const LaUncounted *save)
+{
+	pgBufferUsage.shared_blks_hit = save->shared_hit;
+	pgBufferUsage.local_blks_hit = save->local_hit;
+	if (index->pgstat_info == NULL)
+		return;
+	if (save->had_stats)
+		la_pgstat_counts(index) = save->stats;
+	else
+		memset(&la_pgstat_counts(index), 0, sizeof(LaTableCounts));
+}
+
+/*
+ * Open the second scan, at the start of the real one.
+ */
+static void
+la_scout_open(LaScout *scout)
+{
+	const LaScoutTarget *target = scout->target;
+	IndexScanDesc real = target->real;
+	IndexScanDesc desc;
+
+	Assert(scout->desc == NULL);
+
+	desc = target->am->orig.ambeginscan(real->indexRelation,
+										real->numberOfKeys,
+										real->numberOfOrderBys);
+	desc->heapRelation = real->heapRelation;
+	desc->xs_snapshot = real->xs_snapshot;
+	desc->xs_want_itup = false;
+	desc->ignore_killed_tuples = real->ignore_killed_tuples;
+	desc->parallel_scan = NULL;
+	desc->xs_temp_snap = false;
+	scout->desc = desc;
+
+	target->am->orig.amrescan(desc, target->keys, real->numberOfKeys,
+							  target->orderbys, real->numberOfOrderBys);
+	scout->position = 0;
+}
+
+/*
+ * Take one step; false at the end.
+ */
+static bool
+la_scout_step(LaScout *scout, ScanDirection direction)
+{
+	bool		found;
+
+	scout->desc->kill_prior_tuple = false;
+	found = scout->target->am->orig.amgettuple(scout->desc, direction);
+	if (direction == scout->target->base)
+		scout->position++;
+	else
+		scout->position--;
+	return found;
+}
+
+/*
+ * Move to the entry that the real scan returned last.  Returns false if it is
+ * not to be found.
+ *
+ * Positions count up in the direction in which the real scan was (re)started,
+ * target->base, so those of a backward scan count from the end of the index.
+ */
+static bool
+la_scout_seek(LaScout *scout)
+{
+	const LaScoutTarget *target = scout->target;
+	const ItemPointerData goal = target->real->xs_heaptid;
+	bool		upward = scout->position < target->position;
+	ScanDirection direction = upward ? target->base : -target->base;
+	int64		most = LA_SEEK_SLACK +
+		(upward ? target->position - scout->position :
+		 scout->position - target->position);
+
+	while (most-- > 0)
+	{
+		if (!la_scout_step(scout, direction))
+			return false;
+		if (ItemPointerEquals(&scout->desc->xs_heaptid, unconstify(ItemPointerData *, &goal)))
+		{
+			scout->position = target->position;
+			return true;
+		}
+		if ((most & 1023) == 0)
+			CHECK_FOR_INTERRUPTS();
+	}
+	return false;
+}
+
+/*
+ * The body of la_scout_next(), without the counting.
+ */
+static LaSourceResult
+la_scout_advance(LaScout *scout, BlockNumber *blkno)
+{
+	const LaScoutTarget *target = scout->target;
+
+	if (scout->state == LA_SCOUT_CLOSED)
+	{
+		la_scout_open(scout);
+		scout->state = LA_SCOUT_BEHIND;
+	}
+	if (scout->state == LA_SCOUT_BEHIND)
+	{
+		if (!la_scout_seek(scout))
+			return LA_SOURCE_LOST;
+		scout->state = LA_SCOUT_AHEAD;
+	}
+	if (scout->state == LA_SCOUT_ENDED)
+		return LA_SOURCE_END;
+
+	for (int i = 0; i < LA_MAX_ENTRIES_PER_CALL; i++)
+	{
+		int64		ahead = scout->position - target->position;
+
+		if (target->direction != target->base)
+			ahead = -ahead;
+		if (ahead >= 0 && (uint64) ahead >= target->entries_left)
+			return LA_SOURCE_PAUSE;
+
+		if (!la_scout_step(scout, target->direction))
+		{
+			scout->state = LA_SCOUT_ENDED;
+			return LA_SOURCE_END;
+		}
+		*blkno = ItemPointerGetBlockNumber(&scout->desc->xs_heaptid);
+		if (!target->index_only ||
+			!VM_ALL_VISIBLE(target->heap, *blkno, &scout->vmbuffer))
+			return LA_SOURCE_BLOCK;
+	}
+	return LA_SOURCE_PAUSE;
+}
+
+/*
+ * LaSource: the next block that the real scan will visit.
+ */
+static LaSourceResult
+la_scout_next(LaSource *source, BlockNumber *blkno)
+{
+	LaScout    *scout = (LaScout *) source;
+	Relation	index = scout->target->real->indexRelation;
+	MemoryContext save = MemoryContextSwitchTo(scout->context);
+	LaUncounted uncounted;
+	LaSourceResult result;
+
+	la_uncounted_begin(index, &uncounted);
+	result = la_scout_advance(scout, blkno);
+	la_uncounted_end(index, &uncounted);
+
+	MemoryContextSwitchTo(save);
+	return result;
+}
+
+/*
+ * The real scan has moved on without the scout, or turned round: seek it
+ * before anything else is yielded.
+ */
+void
+la_scout_lost_sync(LaScout *scout)
+{
+	if (scout->state != LA_SCOUT_CLOSED)
+		scout->state = LA_SCOUT_BEHIND;
+}
+
+/*
+ * Does the open scan pin pages of the index now?
+ *
+ * B-tree tells.  Of the others we know which never do between two tuples
+ * (LaIndexAm.keeps_pins); of those that may, we assume that they do.
+ */
+static bool
+la_scout_has_pins(const LaScout *scout)
+{
+	Relation	index = scout->target->real->indexRelation;
+
+	if (index->rd_rel->relam == BTREE_AM_OID)
+	{
+		BTScanOpaque so = (BTScanOpaque) scout->desc->opaque;
+
+		return BTScanPosIsPinned(so->currPos) || BTScanPosIsPinned(so->markPos);
+	}
+	return scout->target->am->keeps_pins;
+}
+
+/*
+ * The executor goes back to its caller, who may never come back: drop every
+ * pin.  If that takes closing the scan, the scout has to seek from the start
+ * when it is asked again.
+ */
+void
+la_scout_pause(LaScout *scout)
+{
+	if (scout->vmbuffer != InvalidBuffer)
+	{
+		ReleaseBuffer(scout->vmbuffer);
+		scout->vmbuffer = InvalidBuffer;
+	}
+	if (scout->desc != NULL && la_scout_has_pins(scout))
+		la_scout_close(scout);
+}
+
+/*
+ * Close the second scan.
+ */
+void
+la_scout_close(LaScout *scout)
+{
+	if (scout->desc != NULL)
+	{
+		IndexScanDesc desc = scout->desc;
+
+		scout->desc = NULL;
+		scout->target->am->orig.amendscan(desc);
+	}
+	if (scout->vmbuffer != InvalidBuffer)
+	{
+		ReleaseBuffer(scout->vmbuffer);
+		scout->vmbuffer = InvalidBuffer;
+	}
+	MemoryContextReset(scout->context);
+	scout->state = LA_SCOUT_CLOSED;
+}
+
+/*
+ * An error has released all pins of the scout: forget it without touching the
+ * access method.
+ */
+void
+la_scout_forget(LaScout *scout)
+{
+	scout->desc = NULL;
+	scout->vmbuffer = InvalidBuffer;
+	MemoryContextReset(scout->context);
+	scout->state = LA_SCOUT_CLOSED;
+}

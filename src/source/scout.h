@@ -1,0 +1,64 @@
+/*-------------------------------------------------------------------------
+ *
+ * scout.h
+ *	  A second scan of the same index that runs ahead of the first.
+ *
+ * Copyright (c) 2026, the pg_lookahead authors
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef LA_SCOUT_H
+#define LA_SCOUT_H
+
+#include "access/relscan.h"
+#include "access/sdir.h"
+#include "hook/index_am.h"
+#include "source/source.h"
+#include "storage/buf.h"
+
+typedef enum LaScoutState
+{
+	LA_SCOUT_CLOSED,			/* no scan is open; la_scout_next() opens one,
+								 * and goes on as BEHIND */
+	LA_SCOUT_BEHIND,			/* open, but not where the real scan is; the
+								 * next call seeks it, and goes on as AHEAD */
+	LA_SCOUT_AHEAD,				/* open, at or in front of the real scan */
+	LA_SCOUT_ENDED,				/* open, and there is no further entry in this
+								 * direction */
+} LaScoutState;
+
+/* What the scout must know of the scan it runs ahead of. */
+typedef struct LaScoutTarget
+{
+	IndexScanDesc real;
+	LaIndexAm  *am;
+	Relation	heap;
+	ScanKey		keys;			/* as given to the real scan */
+	ScanKey		orderbys;
+	bool		index_only;		/* blocks that are all-visible are not read */
+	ScanDirection base;			/* in which it went when it was (re)started */
+	ScanDirection direction;	/* in which it goes now */
+	int64		position;		/* entries between it and its start */
+	uint64		entries_left;	/* entries it will ask for at most */
+} LaScoutTarget;
+
+typedef struct LaScout
+{
+	LaSource	source;			/* must be first */
+	LaScoutState state;
+	const LaScoutTarget *target;	/* the scan's, kept up to date by it */
+	MemoryContext context;		/* of desc and all that hangs on it */
+	IndexScanDesc desc;			/* NULL if CLOSED */
+	int64		position;		/* entries between the scout and its start */
+	Buffer		vmbuffer;		/* index-only: pinned visibility map page */
+} LaScout;
+
+extern LaScout *la_scout_create(MemoryContext parent,
+								const LaScoutTarget *target);
+extern bool la_scout_is_allowed(const LaScoutTarget *target);
+extern void la_scout_lost_sync(LaScout *scout);
+extern void la_scout_pause(LaScout *scout);
+extern void la_scout_close(LaScout *scout);
+extern void la_scout_forget(LaScout *scout);
+
+#endif							/* LA_SCOUT_H */

@@ -1,0 +1,49 @@
+/*-------------------------------------------------------------------------
+ *
+ * source.h
+ *	  The contract of a source: who says which block comes next.
+ *
+ * A source yields the blocks of one relation fork in the order in which the
+ * scan will come to them.  It may repeat a block, it may be wrong: what it says
+ * is a hint and decides nothing but what is read early.
+ *
+ * There are two for table blocks of index scans:
+ *
+ *	scout.c			a second scan of the same index with the same keys
+ *	leaf_items.c	the rest of the leaf page a parallel scan is on
+ *
+ * Leaf pages of an index, sequential scans and maintenance commands are further
+ * sources of the same contract; they do not exist yet.
+ *
+ * Copyright (c) 2026, the pg_lookahead authors
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef LA_SOURCE_H
+#define LA_SOURCE_H
+
+#include "storage/block.h"
+
+typedef enum LaSourceResult
+{
+	LA_SOURCE_BLOCK,			/* *blkno is the next block */
+	LA_SOURCE_PAUSE,			/* nothing now; ask again when the scan has
+								 * moved on */
+	LA_SOURCE_END,				/* nothing more until the scan is restarted */
+	LA_SOURCE_LOST,				/* the source cannot tell where the scan is;
+								 * the caller closes it */
+} LaSourceResult;
+
+/*
+ * A source embeds this as its first member.
+ *
+ * next() may raise errors; it is called under la_guard_run() only.  It must
+ * return after a bounded amount of work (LA_SOURCE_PAUSE if need be).
+ */
+typedef struct LaSource LaSource;
+struct LaSource
+{
+	LaSourceResult (*next) (LaSource *source, BlockNumber *blkno);
+};
+
+#endif							/* LA_SOURCE_H */

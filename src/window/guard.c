@@ -1,0 +1,149 @@
+/*-------------------------------------------------------------------------
+ *
+ * guard.c
+ *	  Runs code on look-ahead's account, so that its errors end there.
+ *
+ * Look-ahead reads index pages and starts reads that the query may never get
+ * to: a LIMIT may end it first.  An I/O error or a bad checksum there must not
+ * fail the query.  If the query does get there it meets the same error itself,
+ * from the same code as without us.
+ *
+ * So everything that can fail runs in la_guard_run(), under a resource owner
+ * of its own.  When it fails we put back what an aborting subtransaction would
+ * put back and forget the error:
+ *
+ *	- LWLocks and buffer content locks.  The executor holds none when it asks
+ *	  an index for a tuple, so all that are held were taken inside the body.
+ *	- waits: condition variables, the reported wait event, a wait for the only
+ *	  pin of a buffer
+ *	- staged asynchronous I/O (18)
+ *	- pins and references, which belong to the resource owner
+ *	- the interrupt hold-off count, which ereport() has reset
+ *
+ * Why not a subtransaction?  It is not allowed in parallel mode before 18, it
+ * uses up subtransaction ids, and it runs other extensions' callbacks, once
+ * per window.  What makes the smaller thing safe is what the body may call:
+ * index access methods whose support functions are written in C (scout.c
+ * checks), the buffer manager, the storage manager.  None of them opens a
+ * subtransaction or pushes a snapshot that could be left behind; if one did,
+ * the error is passed on.  So are requests to stop: query cancel, shutdown,
+ * recovery conflicts.
+ *
+ * Copyright (c) 2026, the pg_lookahead authors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "compat.h"
+#include "storage/condition_variable.h"
+#include "storage/lwlock.h"
+#include "utils/memutils.h"
+#include "utils/snapmgr.h"
+#include "window/guard.h"
+
+/*
+ * Make a resource owner below the current one.
+ *
+ * If the current one is released first, by an error that ends the query, ours
+ * goes with it; the caller must then not touch it any more.
+ */
+ResourceOwner
+la_guard_owner_create(void)
+{
+	Assert(CurrentResourceOwner != NULL);
+	return ResourceOwnerCreate(CurrentResourceOwner, "pg_lookahead");
+}
+
+/*
+ * Release what the owner may still hold, and the owner.  Everything should
+ * have been given back by now; PostgreSQL warns of what was not.
+ */
+void
+la_guard_owner_free(ResourceOwner owner)
+{
+	ResourceOwnerRelease(owner, RESOURCE_RELEASE_BEFORE_LOCKS, true, false);
+	ResourceOwnerRelease(owner, RESOURCE_RELEASE_LOCKS, true, false);
+	ResourceOwnerRelease(owner, RESOURCE_RELEASE_AFTER_LOCKS, true, false);
+	ResourceOwnerDelete(owner);
+}
+
+/*
+ * May this error be swallowed, given that it was raised in a guarded body?
+ */
+static bool
+la_error_is_ours(const ErrorData *edata, int nest_level, Snapshot snapshot)
+{
+	/* A request to stop is not a failure of what we did. */
+	if (ERRCODE_TO_CATEGORY(edata->sqlerrcode) == ERRCODE_OPERATOR_INTERVENTION ||
+		ERRCODE_TO_CATEGORY(edata->sqlerrcode) == ERRCODE_TRANSACTION_ROLLBACK)
+		return false;
+
+	/* Something was opened that only transaction abort can close. */
+	if (GetCurrentTransactionNestLevel() != nest_level)
+		return false;
+	if ((ActiveSnapshotSet() ? GetActiveSnapshot() : NULL) != snapshot)
+		return false;
+	return true;
+}
+
+/*
+ * Call body(arg) with the given resource owner.
+ *
+ * Returns true if it came back, false if it failed.  After a failure nothing
+ * is held under the owner any more, and the owner is still usable.
+ */
+bool
+la_guard_run(ResourceOwner owner, void (*body) (void *), void *arg)
+{
+	MemoryContext save_context = CurrentMemoryContext;
+	ResourceOwner save_owner = CurrentResourceOwner;
+	uint32		save_holdoff = InterruptHoldoffCount;
+	uint32		save_cancel_holdoff = QueryCancelHoldoffCount;
+	int			nest_level = GetCurrentTransactionNestLevel();
+	Snapshot	snapshot = ActiveSnapshotSet() ? GetActiveSnapshot() : NULL;
+	volatile bool ok = true;
+
+	CurrentResourceOwner = owner;
+	PG_TRY();
+	{
+		body(arg);
+	}
+	PG_CATCH();
+	{
+		ErrorData  *edata;
+
+		MemoryContextSwitchTo(save_context);
+		CurrentResourceOwner = save_owner;
+
+		edata = CopyErrorData();
+		if (!la_error_is_ours(edata, nest_level, snapshot))
+			PG_RE_THROW();
+
+		/* In the order of AbortSubTransaction(). */
+		HOLD_INTERRUPTS();
+		LWLockReleaseAll();
+		pgstat_report_wait_end();
+		la_aio_error_cleanup();
+		UnlockBuffers();
+		ConditionVariableCancelSleep();
+		RESUME_INTERRUPTS();
+
+		ResourceOwnerRelease(owner, RESOURCE_RELEASE_BEFORE_LOCKS, false, false);
+		ResourceOwnerRelease(owner, RESOURCE_RELEASE_LOCKS, false, false);
+		ResourceOwnerRelease(owner, RESOURCE_RELEASE_AFTER_LOCKS, false, false);
+
+		InterruptHoldoffCount = save_holdoff;
+		QueryCancelHoldoffCount = save_cancel_holdoff;
+
+		FlushErrorState();
+		elog(DEBUG1, "look-ahead gave up: %s", edata->message);
+		FreeErrorData(edata);
+		ok = false;
+	}
+	PG_END_TRY();
+	CurrentResourceOwner = save_owner;
+
+	return ok;
+}

@@ -1,0 +1,19 @@
+/*-------------------------------------------------------------------------
+ *
+ * guard.h
+ *	  Runs code on look-ahead's account, so that its errors end there.
+ *
+ * Copyright (c) 2026, the pg_lookahead authors
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef LA_GUARD_H
+#define LA_GUARD_H
+
+#include "utils/resowner.h"
+
+extern ResourceOwner la_guard_owner_create(void);
+extern void la_guard_owner_free(ResourceOwner owner);
+extern bool la_guard_run(ResourceOwner owner, void (*body) (void *), void *arg);
+
+#endif							/* LA_GUARD_H */

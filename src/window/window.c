@@ -1,0 +1,513 @@
+/*-------------------------------------------------------------------------
+ *
+ * window.c
+ *	  The blocks in front of one scan: deduplicated, sorted, read, released.
+ *
+ * Called by the file that follows a scan (index_scan.c), which says when the
+ * scan moves to another block and when there is time to fill.  Asks a source
+ * what comes next, a pace how far to go, a method to read.
+ *
+ * The queue holds positions: the blocks in the order in which the scan will
+ * come to them, neighbouring repeats collapsed.  The table holds blocks, each
+ * once.  A scan of a randomly ordered table, standing on block 40:
+ *
+ *		source says	40 40 91 12 92 12 90 ...
+ *
+ *		queue		 91  12  92  12  90
+ *					 ^head               ^tail
+ *		blocks		 40 (1 position: the scan's own)
+ *					 91 (1)  12 (2)  92 (1)  90 (1)
+ *		batch		 12 90 91 92			sorted
+ *		runs		 12, 90-92				what is not in shared buffers,
+ *											coalesced
+ *
+ * The order of the queue is the scan's; the order of reading is ours.  That is
+ * the point of the whole design: a sorted window of a table that is only
+ * roughly in index order becomes a few large reads.
+ *
+ * When the scan comes to block 91, head moves on, block 40 loses its position,
+ * and with it its entry and its pin.  Block 12 keeps its pin until the scan
+ * has passed its second position.
+ *
+ * The scan is not obliged to follow.  A block that is not at the head is
+ * looked for a few positions further on (index entries may die between the
+ * source's visit and the scan's); if it is not there it is ignored, and the
+ * queue waits.  index_scan.c gives up when too many are ignored in a row.
+ *
+ * Two windows are in flight: la_window_wants_fill() says yes when half of the
+ * distance has been consumed, and the fill tops it up, so the scan works on
+ * one half while the other is being read.  A method that cannot start all
+ * reads of a window at once leaves runs behind; they are started as the scan
+ * moves on, and no further window is filled before they are.
+ *
+ * Memory: everything lives in the context given to la_window_open().  Limits:
+ * the distance is at most "limit" blocks, the queue at most queue_size
+ * positions; when the queue is full, filling stops until the scan moves.
+ *
+ * Copyright (c) 2026, the pg_lookahead authors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "common/hashfn.h"
+#include "compat.h"
+#include "method/method.h"
+#include "port/pg_bitutils.h"
+#include "utils/memutils.h"
+#include "window/window.h"
+
+/* Positions in the queue for each block of distance. */
+#define LA_POSITIONS_PER_BLOCK	16
+
+/* How far from the head a block is looked for. */
+#define LA_SEARCH_POSITIONS		16
+
+#define SH_PREFIX lablocks
+#define SH_ELEMENT_TYPE LaBlock
+#define SH_KEY_TYPE BlockNumber
+#define SH_KEY blkno
+#define SH_HASH_KEY(tb, key) murmurhash32(key)
+#define SH_EQUAL(tb, a, b) ((a) == (b))
+#define SH_SCOPE static inline
+#define SH_DECLARE
+#define SH_DEFINE
+#include "lib/simplehash.h"
+
+#define ST_SORT la_sort_blocks
+#define ST_ELEMENT_TYPE BlockNumber
+#define ST_COMPARE(a, b) ((*(a) > *(b)) - (*(a) < *(b)))
+#define ST_SCOPE static
+#define ST_DEFINE
+#include "lib/sort_template.h"
+
+/*
+ * Make a window for a scan that stands on block "current" of rel.  All memory
+ * is taken from the context, which the caller deletes after la_window_close().
+ */
+LaWindow *
+la_window_open(MemoryContext context, Relation rel,
+			   const LaMethod *method, LaPace *pace,
+			   LaCounters *counters, BlockNumber current)
+{
+	MemoryContext save = MemoryContextSwitchTo(context);
+	LaWindow   *window = palloc0(sizeof(LaWindow));
+
+	window->context = context;
+	window->rel = rel;
+	window->method = method;
+	window->pace = pace;
+	window->counters = counters;
+	window->limit = pace->max_distance;
+	window->queue_size =
+		pg_nextpower2_32(Max(1024, window->limit * LA_POSITIONS_PER_BLOCK));
+	window->queue = palloc(sizeof(BlockNumber) * window->queue_size);
+	window->batch = palloc(sizeof(BlockNumber) * window->limit);
+	window->runs = palloc(sizeof(LaRun) * window->limit);
+	window->blocks = lablocks_create(context, 256, NULL);
+	window->last = window->current = current;
+	if (method->open)
+		method->open(window);
+
+	MemoryContextSwitchTo(save);
+	return window;
+}
+
+/*
+ * Find a block in front of the scan, or NULL.
+ */
+LaBlock *
+la_window_lookup(LaWindow *window, BlockNumber blkno)
+{
+	return lablocks_lookup(window->blocks, blkno);
+}
+
+/*
+ * Has the scan come to the end of the queue?
+ */
+bool
+la_window_is_empty(const LaWindow *window)
+{
+	return window->head == window->tail;
+}
+
+/*
+ * Is there room for another window, or a rest of the last one to start?
+ */
+bool
+la_window_wants_fill(const LaWindow *window)
+{
+	if (window->next_run < window->nruns)
+		return true;
+	if (window->source_ended)
+		return false;
+	return window->nahead <= la_pace_distance(window->pace) / 2;
+}
+
+/*
+ * Is the block in shared buffers, or on its way there?
+ *
+ * Only a look: the answer may be stale when it is used.  Blocks of temporary
+ * tables are in local buffers, where there is nothing to look into from here;
+ * the methods cope.
+ */
+static bool
+la_block_is_resident(Relation rel, BlockNumber blkno)
+{
+	BufferTag	tag;
+	uint32		hash;
+	LWLock	   *lock;
+	int			buf_id;
+
+	if (RelationUsesLocalBuffers(rel))
+		return false;
+
+	InitBufferTag(&tag, la_rel_locator(rel), MAIN_FORKNUM, blkno);
+	hash = BufTableHashCode(&tag);
+	lock = BufMappingPartitionLock(hash);
+	LWLockAcquire(lock, LW_SHARED);
+	buf_id = BufTableLookup(&tag, hash);
+	LWLockRelease(lock);
+	return buf_id >= 0;
+}
+
+/*
+ * Ask the source for blocks until "want" new ones are in the batch, the queue
+ * is full, or the source has no more for now.  Returns the number of new
+ * blocks.
+ */
+static int
+la_window_collect(LaWindow *window, LaSource *source, int want)
+{
+	int			nbatch = 0;
+
+	Assert(want <= window->limit);
+
+	while (nbatch < want &&
+		   window->tail - window->head < window->queue_size)
+	{
+		BlockNumber blkno;
+		LaBlock    *block;
+		bool		found;
+		LaSourceResult result = source->next(source, &blkno);
+
+		if (result != LA_SOURCE_BLOCK)
+		{
+			window->source_ended = (result != LA_SOURCE_PAUSE);
+			window->source_lost = (result == LA_SOURCE_LOST);
+			break;
+		}
+		if (blkno == window->last)
+			continue;
+
+		window->queue[window->tail++ & (window->queue_size - 1)] = blkno;
+		window->last = blkno;
+
+		block = lablocks_insert(window->blocks, blkno, &found);
+		if (found)
+			block->positions++;
+		else
+		{
+			block->issued = false;
+			block->reached = false;
+			block->positions = 1;
+			block->buffer = InvalidBuffer;
+			block->read = -1;
+			window->nahead++;
+			window->batch[nbatch++] = blkno;
+		}
+	}
+	return nbatch;
+}
+
+/*
+ * Sort the batch and make runs of the blocks that must be read.  Returns the
+ * number of those blocks.
+ */
+static int
+la_window_plan(LaWindow *window, int nbatch)
+{
+	int			nreads = 0;
+	int			combine = la_io_combine_limit();
+
+	la_sort_blocks(window->batch, nbatch);
+	window->nruns = window->next_run = 0;
+	for (int i = 0; i < nbatch; i++)
+	{
+		BlockNumber blkno = window->batch[i];
+		LaRun	   *run;
+
+		if (la_block_is_resident(window->rel, blkno))
+		{
+			window->counters->blocks_hit_total++;
+			continue;
+		}
+		nreads++;
+		run = (window->nruns > 0) ? &window->runs[window->nruns - 1] : NULL;
+		if (run && run->first + run->nblocks == blkno &&
+			run->nblocks < combine)
+			run->nblocks++;
+		else
+		{
+			run = &window->runs[window->nruns++];
+			run->first = blkno;
+			run->nblocks = 1;
+		}
+	}
+	return nreads;
+}
+
+/*
+ * Start what the method is ready to start of the current window.
+ */
+static void
+la_window_start_runs(LaWindow *window)
+{
+	const LaMethod *method = window->method;
+	bool		started = false;
+
+	while (window->next_run < window->nruns &&
+		   (method->ready == NULL || method->ready(window)))
+	{
+		method->start(window, &window->runs[window->next_run++]);
+		started = true;
+	}
+	if (started && method->submit)
+		method->submit(window);
+}
+
+/*
+ * Top up what is in front of the scan.  Call when la_window_wants_fill().
+ *
+ * Raises errors; run it under la_guard_run().
+ */
+LaFill
+la_window_fill(LaWindow *window, LaSource *source)
+{
+	int			want;
+	int			nbatch;
+	int			nreads;
+
+	la_window_start_runs(window);
+	if (window->next_run < window->nruns || window->source_ended)
+		return LA_FILL_OK;
+
+	want = la_pace_distance(window->pace) - window->nahead;
+	if (want <= 0)
+		return LA_FILL_OK;
+	nbatch = la_window_collect(window, source, Min(want, window->limit));
+	if (window->source_lost)
+		return LA_FILL_LOST;
+	if (nbatch == 0)
+		return LA_FILL_OK;
+
+	nreads = la_window_plan(window, nbatch);
+	window->counters->windows_total++;
+	window->counters->depth_max = Max(window->counters->depth_max,
+									  window->nahead);
+	if (nreads > 0)
+	{
+		if (window->method->announce)
+			window->method->announce(window);
+		la_window_start_runs(window);
+	}
+	return la_pace_filled(window->pace, nbatch, nreads) ?
+		LA_FILL_IDLE : LA_FILL_OK;
+}
+
+/*
+ * A block has lost a position; if it was the last, forget the block.
+ */
+static void
+la_window_leave(LaWindow *window, LaBlock *block)
+{
+	Assert(block->positions > 0);
+
+	if (--block->positions > 0)
+		return;
+	if (!block->reached)
+	{
+		window->nahead--;
+		if (block->issued)
+			window->counters->blocks_wasted_total++;
+	}
+	if (block->buffer != InvalidBuffer || block->read >= 0)
+		window->method->release(window, block);
+	lablocks_delete_item(window->blocks, block);
+}
+
+/*
+ * Take the position at the head off the queue; it is not the scan's.
+ */
+static void
+la_window_skip_head(LaWindow *window)
+{
+	BlockNumber blkno = window->queue[window->head++ & (window->queue_size - 1)];
+	LaBlock    *block = lablocks_lookup(window->blocks, blkno);
+
+	Assert(block != NULL);
+	la_window_leave(window, block);
+}
+
+/*
+ * The scan has come to the head of the queue: leave the block it was on, and
+ * note that this one was reached.
+ */
+static void
+la_window_arrive(LaWindow *window)
+{
+	BlockNumber blkno = window->queue[window->head++ & (window->queue_size - 1)];
+	LaBlock    *block;
+
+	/* The block it was on has an entry only if it came from the queue. */
+	block = lablocks_lookup(window->blocks, window->current);
+	if (block != NULL && block->reached)
+		la_window_leave(window, block);
+
+	window->current = blkno;
+	block = lablocks_lookup(window->blocks, blkno);
+	Assert(block != NULL);
+	if (!block->reached)
+	{
+		block->reached = true;
+		window->nahead--;
+		if (block->issued)
+			window->counters->blocks_used_total++;
+	}
+}
+
+/*
+ * The scan has moved to another block.
+ */
+LaStep
+la_window_step(LaWindow *window, BlockNumber blkno)
+{
+	uint32		mask = window->queue_size - 1;
+	uint32		npositions = window->tail - window->head;
+	uint32		i;
+
+	if (npositions == 0)
+		return LA_STEP_EMPTY;
+
+	if (likely(window->queue[window->head & mask] == blkno))
+	{
+		la_window_arrive(window);
+		return LA_STEP_MATCHED;
+	}
+
+	/* Still on a block that has an entry, or one the source did not name? */
+	for (i = 1; i < Min(npositions, LA_SEARCH_POSITIONS); i++)
+		if (window->queue[(window->head + i) & mask] == blkno)
+			break;
+	if (i >= Min(npositions, LA_SEARCH_POSITIONS))
+		return LA_STEP_IGNORED;
+
+	while (i-- > 0)
+		la_window_skip_head(window);
+	la_window_arrive(window);
+	return LA_STEP_MATCHED;
+}
+
+/*
+ * Forget all that is in front of the scan, because it goes elsewhere; it is
+ * on block "current" now.  Blocks issued and not reached are wasted.
+ */
+void
+la_window_drop(LaWindow *window, BlockNumber current)
+{
+	lablocks_iterator iter;
+	LaBlock    *block;
+
+	lablocks_start_iterate(window->blocks, &iter);
+	while ((block = lablocks_iterate(window->blocks, &iter)) != NULL)
+	{
+		if (block->issued && !block->reached)
+			window->counters->blocks_wasted_total++;
+	}
+	la_window_release_all(window);
+	lablocks_reset(window->blocks);
+
+	for (int i = window->next_run; i < window->nruns; i++)
+		window->counters->blocks_dropped_total += window->runs[i].nblocks;
+	window->nruns = window->next_run = 0;
+	window->head = window->tail = 0;
+	window->nahead = 0;
+	window->last = window->current = current;
+	window->source_ended = window->source_lost = false;
+}
+
+/*
+ * Have the method release every block, but keep the queue and what is known of
+ * the blocks.  For methods.
+ */
+void
+la_window_release_all(LaWindow *window)
+{
+	lablocks_iterator iter;
+	LaBlock    *block;
+
+	lablocks_start_iterate(window->blocks, &iter);
+	while ((block = lablocks_iterate(window->blocks, &iter)) != NULL)
+		if (block->buffer != InvalidBuffer || block->read >= 0)
+			window->method->release(window, block);
+}
+
+/*
+ * The executor goes back to its caller: keep what we know, pin nothing.
+ */
+void
+la_window_pause(LaWindow *window)
+{
+	if (window->method->pause)
+		window->method->pause(window);
+	Assert(la_window_pins(window) == 0);
+}
+
+/*
+ * End look-ahead in order.  Drops what is left; nothing is pinned or in
+ * flight afterwards.
+ */
+void
+la_window_close(LaWindow *window)
+{
+	la_window_drop(window, InvalidBlockNumber);
+	la_window_pause(window);
+}
+
+/*
+ * The guard has released every pin after an error: forget which there were.
+ */
+void
+la_window_forget_reads(LaWindow *window)
+{
+	lablocks_iterator iter;
+	LaBlock    *block;
+
+	la_window_abandon(window);
+	lablocks_start_iterate(window->blocks, &iter);
+	while ((block = lablocks_iterate(window->blocks, &iter)) != NULL)
+	{
+		block->buffer = InvalidBuffer;
+		block->read = -1;
+	}
+}
+
+/*
+ * The resource owner has gone (an error ended the query) and our memory is
+ * about to go: nothing in flight may refer to it afterwards.
+ */
+void
+la_window_abandon(LaWindow *window)
+{
+	if (window->method->abandon)
+		window->method->abandon(window);
+}
+
+/*
+ * How many buffers does this window pin?
+ */
+int
+la_window_pins(const LaWindow *window)
+{
+	return window->method->pins ? window->method->pins(window) : 0;
+}

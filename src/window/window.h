@@ -1,0 +1,108 @@
+/*-------------------------------------------------------------------------
+ *
+ * window.h
+ *	  The blocks in front of one scan: deduplicated, sorted, read, released.
+ *
+ * Copyright (c) 2026, the pg_lookahead authors
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef LA_WINDOW_H
+#define LA_WINDOW_H
+
+#include "report/counters.h"
+#include "source/source.h"
+#include "storage/buf.h"
+#include "utils/relcache.h"
+#include "window/pace.h"
+
+struct LaMethod;
+struct lablocks_hash;
+
+/*
+ * A block in front of the scan, from the moment the source names it until the
+ * scan has passed its last position in the queue.
+ */
+typedef struct LaBlock
+{
+	BlockNumber blkno;			/* hash key */
+	char		status;			/* used by simplehash */
+	bool		issued;			/* a read was started or advised */
+	bool		reached;		/* the scan has come here */
+	int			positions;		/* places in the queue, the scan's own included */
+	Buffer		buffer;			/* method aio: our pin, or InvalidBuffer */
+	int			read;			/* method aio: the read it belongs to, or -1 */
+} LaBlock;
+
+/* Neighbouring blocks that are read in one go. */
+typedef struct LaRun
+{
+	BlockNumber first;
+	int			nblocks;
+} LaRun;
+
+typedef enum LaStep
+{
+	LA_STEP_MATCHED,			/* the scan is where the source said */
+	LA_STEP_IGNORED,			/* a block that the source did not name */
+	LA_STEP_EMPTY,				/* the queue is empty */
+} LaStep;
+
+typedef enum LaFill
+{
+	LA_FILL_OK,					/* go on */
+	LA_FILL_IDLE,				/* recent windows needed no read */
+	LA_FILL_LOST,				/* the source has lost the scan */
+} LaFill;
+
+typedef struct LaWindow
+{
+	/* immutable after la_window_open() */
+	MemoryContext context;
+	Relation	rel;
+	const struct LaMethod *method;
+	LaPace	   *pace;			/* the scan's */
+	LaCounters *counters;		/* the scan's */
+	int			limit;			/* most blocks ahead; capacity of batch, runs */
+	uint32		queue_size;		/* a power of two */
+
+	/* the queue of positions; see window.c for a picture */
+	BlockNumber *queue;
+	uint32		head;			/* next position the scan will come to */
+	uint32		tail;			/* where the source's next block goes */
+	BlockNumber last;			/* the block enqueued last */
+	BlockNumber current;		/* the block the scan is on */
+
+	struct lablocks_hash *blocks;	/* LaBlock by number */
+	int			nahead;			/* blocks not yet reached */
+
+	/* the window being started */
+	BlockNumber *batch;			/* new blocks, sorted */
+	LaRun	   *runs;			/* what of them must be read */
+	int			nruns;
+	int			next_run;		/* runs before this one are started */
+
+	bool		source_ended;	/* the source has said END or LOST */
+	bool		source_lost;
+	void	   *method_state;	/* the method's */
+} LaWindow;
+
+extern LaWindow *la_window_open(MemoryContext context, Relation rel,
+								const struct LaMethod *method, LaPace *pace,
+								LaCounters *counters, BlockNumber current);
+extern LaFill la_window_fill(LaWindow *window, LaSource *source);
+extern LaStep la_window_step(LaWindow *window, BlockNumber blkno);
+extern bool la_window_wants_fill(const LaWindow *window);
+extern bool la_window_is_empty(const LaWindow *window);
+extern void la_window_drop(LaWindow *window, BlockNumber current);
+extern void la_window_pause(LaWindow *window);
+extern void la_window_close(LaWindow *window);
+extern void la_window_forget_reads(LaWindow *window);
+extern void la_window_abandon(LaWindow *window);
+extern int	la_window_pins(const LaWindow *window);
+
+/* For methods. */
+extern LaBlock *la_window_lookup(LaWindow *window, BlockNumber blkno);
+extern void la_window_release_all(LaWindow *window);
+
+#endif							/* LA_WINDOW_H */
