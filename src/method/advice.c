@@ -35,17 +35,13 @@ la_advice_start(LaWindow *window, const LaRun *run)
 
 	for (int i = 0; i < run->nblocks; i++)
 	{
-		LaBlock    *block = la_window_lookup(window, run->first + i);
-
 		if (local &&
 			!PrefetchBuffer(rel, MAIN_FORKNUM, run->first + i).initiated_io)
 		{
 			window->counters->blocks_hit_total++;
 			continue;
 		}
-		window->counters->blocks_issued_total++;
-		if (block != NULL)
-			block->issued = true;
+		la_window_issued(window, la_window_lookup(window, run->first + i));
 	}
 }
 

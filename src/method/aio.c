@@ -7,13 +7,18 @@
  * splits it: at a block somebody else has read meanwhile, or at a segment
  * boundary.  Each call that began an I/O is one LaAioRead:
  *
- *		free -> started -> done -> free
- *						   ^ pins may be dropped before or after
+ *		free -> started -> free
+ *				in the FIFO, until its I/O is known to be complete
  *
- * A read stays "started" in a FIFO until its I/O is known to be complete.  The
- * ReadBuffersOperation must stay in memory until then, because the server
- * writes the outcome into it; so a read whose blocks are all released is not
- * free before it is done.
+ * The ReadBuffersOperation must stay in memory until then, because the server
+ * writes the outcome into it.
+ *
+ * We drop our pins as soon as the I/O has begun.  It has a pin of its own that
+ * ends with it, and a page that was just read is not evicted before the clock
+ * hand has gone all the way round, as long as the window is small against
+ * shared buffers.  Pins would be many (a backend's share of the default 128 MB
+ * is 94, fewer than a window), would have to be given back whenever the
+ * executor returns to its caller, and could make VACUUM wait.
  *
  * We never call WaitReadBuffers().  It raises an error if a block is bad, and
  * the block may be one that the query never needs.  The scan's own ReadBuffer()
@@ -22,8 +27,7 @@
  * without us.
  *
  * Limits: io_concurrency reads in flight, further limited by the server's
- * io_max_concurrency, so that StartReadBuffers() never waits for a handle; as
- * many pins as the buffer manager grants one backend.
+ * io_max_concurrency, so that StartReadBuffers() never waits for a handle.
  *
  * With io_method=worker and buffered I/O the few I/O workers would starve a
  * deep window; the kernel is given advice for the whole window first, so the
@@ -43,51 +47,56 @@
 /* Handles that we leave to the scan itself and to other nodes of the plan. */
 #define LA_AIO_SPARE_HANDLES	4
 
-typedef struct LaAioRead
-{
-	ReadBuffersOperation op;	/* the server's until the read is done */
-	bool		started;		/* in the FIFO: the I/O may be under way */
-	int			nheld;			/* blocks that still refer to this read */
-} LaAioRead;
+/* A window is at most this fraction of shared buffers. */
+#define LA_AIO_BUFFERS_DIVISOR	16
 
 typedef struct LaAio
 {
-	LaAioRead  *reads;
-	int			nreads;			/* capacity */
+	int			nreads;			/* capacity of what follows */
+	ReadBuffersOperation *reads;	/* the server's while in the FIFO */
 	int		   *free;			/* stack of free reads */
 	int			nfree;
 	int		   *fifo;			/* ring of started reads, oldest first */
 	int			fifo_head;
 	int			nstarted;
-	int			npins;
-	bool		in_batch;
+	bool		in_batch;		/* between start() and submit() */
 } LaAio;
+
+/*
+ * How many reads may be in flight at once?
+ */
+static int
+la_aio_most_reads(void)
+{
+	return Max(1, Min(la_io_concurrency,
+					  io_max_concurrency - LA_AIO_SPARE_HANDLES));
+}
+
+/*
+ * A window is read in sorted order but consumed in the scan's.  If only part
+ * of it could be started, the scan would come to blocks at its sorted end
+ * that are not, and read them itself, one by one.  So a window is no larger
+ * than what can be in flight.  Two windows are in front of a scan.
+ */
+static int
+la_aio_most_blocks(void)
+{
+	return Min(2 * la_aio_most_reads(), NBuffers / LA_AIO_BUFFERS_DIVISOR);
+}
 
 static void
 la_aio_open(LaWindow *window)
 {
 	LaAio	   *aio = palloc0(sizeof(LaAio));
 
-	/* Never more reads than blocks; one more run may be half split. */
-	aio->nreads = window->limit + MAX_IO_COMBINE_LIMIT;
-	aio->reads = palloc0(sizeof(LaAioRead) * aio->nreads);
+	/* The last run before the limit may be split into single blocks. */
+	aio->nreads = la_aio_most_reads() + MAX_IO_COMBINE_LIMIT;
+	aio->reads = palloc0(sizeof(ReadBuffersOperation) * aio->nreads);
 	aio->free = palloc(sizeof(int) * aio->nreads);
 	aio->fifo = palloc(sizeof(int) * aio->nreads);
 	for (int i = 0; i < aio->nreads; i++)
 		aio->free[aio->nfree++] = i;
 	window->method_state = aio;
-}
-
-static void
-la_aio_free_if_done(LaAio *aio, int i)
-{
-	LaAioRead  *read = &aio->reads[i];
-
-	if (!read->started && read->nheld == 0)
-	{
-		Assert(aio->nfree < aio->nreads);
-		aio->free[aio->nfree++] = i;
-	}
 }
 
 /*
@@ -96,12 +105,11 @@ la_aio_free_if_done(LaAio *aio, int i)
 static void
 la_aio_retire_oldest(LaAio *aio)
 {
-	int			i = aio->fifo[aio->fifo_head];
-
+	Assert(aio->nstarted > 0);
+	aio->free[aio->nfree++] = aio->fifo[aio->fifo_head];
 	aio->fifo_head = (aio->fifo_head + 1) % aio->nreads;
 	aio->nstarted--;
-	aio->reads[i].started = false;
-	la_aio_free_if_done(aio, i);
+	Assert(aio->nfree + aio->nstarted <= aio->nreads);
 }
 
 /*
@@ -112,16 +120,16 @@ static bool
 la_aio_ready(LaWindow *window)
 {
 	LaAio	   *aio = window->method_state;
-	int			most = Min(la_io_concurrency,
-						   io_max_concurrency - LA_AIO_SPARE_HANDLES);
+	int			most = la_aio_most_reads();
 
 	while (aio->nstarted > 0 &&
-		   pgaio_wref_check_done(&aio->reads[aio->fifo[aio->fifo_head]].op.io_wref))
+		   pgaio_wref_check_done(&aio->reads[aio->fifo[aio->fifo_head]].io_wref))
 		la_aio_retire_oldest(aio);
 
-	if (aio->nstarted >= Max(most, 1) || aio->nfree < MAX_IO_COMBINE_LIMIT)
+	/* Start in bursts: submitting many reads costs little more than one. */
+	if (aio->nstarted >= (aio->in_batch ? most : (most + 1) / 2))
 		return false;
-	return GetAdditionalPinLimit() >= (uint32) io_combine_limit;
+	return aio->nfree >= MAX_IO_COMBINE_LIMIT;
 }
 
 /*
@@ -138,40 +146,23 @@ la_aio_announce(LaWindow *window)
 }
 
 /*
- * Note which buffers a part of a run got, and the read it belongs to (-1 if
- * the blocks were there already).
+ * A part of a run got its buffers, and a read was begun or they were there
+ * already.  Count the blocks and drop our pins.
  */
 static void
 la_aio_note(LaWindow *window, BlockNumber first, const Buffer *buffers,
-			int nblocks, int read)
+			int nblocks, bool begun)
 {
-	LaAio	   *aio = window->method_state;
-
 	for (int i = 0; i < nblocks; i++)
 	{
+		/* The scan may be past a block whose start was put off. */
 		LaBlock    *block = la_window_lookup(window, first + i);
 
-		/*
-		 * The scan may have come to, and gone from, a block whose start was
-		 * put off.
-		 */
-		if (block == NULL || block->buffer != InvalidBuffer)
-		{
-			ReleaseBuffer(buffers[i]);
-			continue;
-		}
-		block->buffer = buffers[i];
-		block->read = read;
-		aio->npins++;
-		if (read >= 0)
-		{
-			aio->reads[read].nheld++;
-			block->issued = !block->reached;
-		}
-		if (block->issued)
-			window->counters->blocks_issued_total++;
-		else
+		ReleaseBuffer(buffers[i]);
+		if (!begun)
 			window->counters->blocks_hit_total++;
+		else
+			la_window_issued(window, block);
 	}
 }
 
@@ -190,34 +181,31 @@ la_aio_start(LaWindow *window, const LaRun *run)
 		aio->in_batch = true;
 	}
 
-	/* In and out: forwarded buffers come back here, see the header. */
+	/*
+	 * In and out: buffers that the server pinned for a part it has split off
+	 * come back here, for the next call.
+	 */
 	memset(buffers, 0, sizeof(buffers));
 	while (done < run->nblocks)
 	{
 		int			n = run->nblocks - done;
 		int			i = aio->free[--aio->nfree];
-		LaAioRead  *read = &aio->reads[i];
+		ReadBuffersOperation *read = &aio->reads[i];
+		bool		begun;
 
 		Assert(aio->nfree >= 0);
-		Assert(!read->started && read->nheld == 0);
 
-		read->op.rel = window->rel;
-		read->op.smgr = RelationGetSmgr(window->rel);
-		read->op.persistence = window->rel->rd_rel->relpersistence;
-		read->op.forknum = MAIN_FORKNUM;
-		read->op.strategy = NULL;
-		if (StartReadBuffers(&read->op, &buffers[done], run->first + done,
-							 &n, 0))
-		{
-			read->started = true;
+		read->rel = window->rel;
+		read->smgr = RelationGetSmgr(window->rel);
+		read->persistence = window->rel->rd_rel->relpersistence;
+		read->forknum = MAIN_FORKNUM;
+		read->strategy = NULL;
+		begun = StartReadBuffers(read, &buffers[done], run->first + done, &n, 0);
+		if (begun)
 			aio->fifo[(aio->fifo_head + aio->nstarted++) % aio->nreads] = i;
-			la_aio_note(window, run->first + done, &buffers[done], n, i);
-		}
 		else
-		{
 			aio->free[aio->nfree++] = i;
-			la_aio_note(window, run->first + done, &buffers[done], n, -1);
-		}
+		la_aio_note(window, run->first + done, &buffers[done], n, begun);
 		done += n;
 	}
 }
@@ -234,60 +222,38 @@ la_aio_submit(LaWindow *window)
 	}
 }
 
-static void
-la_aio_release(LaWindow *window, LaBlock *block)
-{
-	LaAio	   *aio = window->method_state;
-
-	if (block->buffer != InvalidBuffer)
-	{
-		ReleaseBuffer(block->buffer);
-		block->buffer = InvalidBuffer;
-		aio->npins--;
-	}
-	if (block->read >= 0)
-	{
-		aio->reads[block->read].nheld--;
-		la_aio_free_if_done(aio, block->read);
-		block->read = -1;
-	}
-}
-
 /*
- * Drop all pins and wait for what is in flight: the I/O has pins of its own.
+ * Wait for what is in flight.  No error of a read is raised; interrupts are
+ * served.
  */
 static void
 la_aio_pause(LaWindow *window)
 {
 	LaAio	   *aio = window->method_state;
 
-	if (aio->npins > 0)
-		la_window_release_all(window);
 	while (aio->nstarted > 0)
 	{
-		pgaio_wref_wait(&aio->reads[aio->fifo[aio->fifo_head]].op.io_wref);
+		pgaio_wref_wait(&aio->reads[aio->fifo[aio->fifo_head]].io_wref);
 		la_aio_retire_oldest(aio);
 	}
-	Assert(aio->npins == 0);
 	Assert(aio->nfree == aio->nreads);
 }
 
 /*
- * The pins are gone with the resource owner.  An I/O in flight may still
- * write its outcome into our memory, so see it end.  Runs while a transaction
- * aborts: must not raise an error, so no interrupt may be served.
+ * An I/O in flight may still write its outcome into our memory, so see it end.
+ * Runs while a transaction aborts: must not raise an error, so no interrupt
+ * may be served.
  */
 static void
 la_aio_abandon(LaWindow *window)
 {
 	LaAio	   *aio = window->method_state;
 
-	aio->npins = 0;
 	aio->in_batch = false;
 	HOLD_INTERRUPTS();
 	while (aio->nstarted > 0)
 	{
-		pgaio_wref_wait(&aio->reads[aio->fifo[aio->fifo_head]].op.io_wref);
+		pgaio_wref_wait(&aio->reads[aio->fifo[aio->fifo_head]].io_wref);
 		la_aio_retire_oldest(aio);
 	}
 	RESUME_INTERRUPTS();
@@ -295,31 +261,27 @@ la_aio_abandon(LaWindow *window)
 	/* A read that was being started when the error came is in no list. */
 	aio->nfree = 0;
 	for (int i = 0; i < aio->nreads; i++)
-	{
-		aio->reads[i].started = false;
-		aio->reads[i].nheld = 0;
 		aio->free[aio->nfree++] = i;
-	}
 }
 
 static int
-la_aio_pins(const LaWindow *window)
+la_aio_in_flight(const LaWindow *window)
 {
-	return ((const LaAio *) window->method_state)->npins;
+	return ((const LaAio *) window->method_state)->nstarted;
 }
 
 const LaMethod la_method_aio = {
 	.id = LA_METHOD_AIO,
 	.name = "aio",
+	.most_blocks = la_aio_most_blocks,
 	.open = la_aio_open,
 	.announce = la_aio_announce,
 	.ready = la_aio_ready,
 	.start = la_aio_start,
 	.submit = la_aio_submit,
-	.release = la_aio_release,
 	.pause = la_aio_pause,
 	.abandon = la_aio_abandon,
-	.pins = la_aio_pins,
+	.in_flight = la_aio_in_flight,
 };
 
 #else

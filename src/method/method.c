@@ -8,13 +8,15 @@
  * where none can, "none" does nothing, and pg_lookahead_status() says why.
  *
  *		server	io_method	storage		auto
- *		15-17	-			buffered	advice
+ *		any		any			buffered	advice
  *		16-17	-			direct		none
- *		18		sync		buffered	advice
  *		18		sync		direct		none
- *		18		worker		buffered	advice
- *		18		worker		direct		aio
- *		18		io_uring	any			aio
+ *		18		other		direct		aio
+ *
+ * Why not "aio" wherever there is asynchronous I/O?  With buffered I/O the
+ * kernel can be asked for a whole window in one go and answers as deep as the
+ * device allows, while the server's reads are limited by its handles or its
+ * I/O workers, and cost this process more.  src/README.md has the numbers.
  *
  * Temporary tables cannot be read by other processes, and asynchronous I/O
  * into local buffers runs synchronously with io_method=worker: they get
@@ -111,12 +113,9 @@ la_method_for(Relation rel, const char **reason)
 			break;
 	}
 
+	if (!la_direct_io() && LA_HAVE_ADVICE)
+		return la_advice_or_none(reason);
 #if LA_HAVE_AIO
-	if (io_method == IOMETHOD_WORKER && !la_direct_io() && LA_HAVE_ADVICE)
-	{
-		*reason = "kernel advice does not compete for the server's few I/O workers";
-		return &la_method_advice;
-	}
 	return la_aio_or_advice(rel, reason);
 #else
 	return la_advice_or_none(reason);

@@ -31,6 +31,12 @@ typedef struct LaMethod
 	const char *name;			/* as in pg_lookahead.method */
 
 	/*
+	 * Optional.  The most blocks that one window can usefully hold, however
+	 * high pg_lookahead.max_distance is.
+	 */
+	int			(*most_blocks) (void);
+
+	/*
 	 * Optional.  Allocate what is needed for one window in its memory context
 	 * and store it in window->method_state.
 	 */
@@ -50,31 +56,29 @@ typedef struct LaMethod
 	bool		(*ready) (LaWindow *window);
 
 	/*
-	 * Start to read one run, without waiting for it.  Must mark every block
-	 * for which a read was begun as issued.  May raise errors.
+	 * Start to read one run, without waiting for it.  Calls
+	 * la_window_issued() for every block for which a read was begun.  May raise errors.
 	 */
 	void		(*start) (LaWindow *window, const LaRun *run);
 
 	/* Optional.  Called after the last start() in a row.  May raise errors. */
 	void		(*submit) (LaWindow *window);
 
-	/* Optional.  The block is needed no longer: drop its pin. */
-	void		(*release) (LaWindow *window, LaBlock *block);
-
 	/*
 	 * Optional.  The executor goes back to its caller, who may never come
-	 * back: drop every pin, finish what is in flight, keep the rest.
+	 * back: finish what is in flight, so that nothing is pinned.
 	 */
 	void		(*pause) (LaWindow *window);
 
 	/*
-	 * Optional.  The resource owner has gone, and every pin with it: see that
-	 * nothing in flight refers to the window's memory any more.
+	 * Optional.  An error has ended the query or the fill: see that nothing
+	 * in flight refers to the window's memory any more.  Must not raise
+	 * errors.
 	 */
 	void		(*abandon) (LaWindow *window);
 
-	/* Optional.  How many buffers are pinned now? */
-	int			(*pins) (const LaWindow *window);
+	/* Optional.  How many reads are in flight, as far as we know? */
+	int			(*in_flight) (const LaWindow *window);
 } LaMethod;
 
 extern const LaMethod la_method_advice;

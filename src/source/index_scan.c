@@ -557,7 +557,7 @@ la_fill(LaIndexScan *scan)
 	if (!la_guard_run(scan->owner, la_fill_body, &call))
 	{
 		scan->counters.errors_total++;
-		la_window_forget_reads(scan->window);
+		la_window_abandon(scan->window);
 		if (scan->scout)
 			la_scout_forget(scan->scout);
 		if (scan->leaf_items)
@@ -875,20 +875,20 @@ la_index_scan_forget(LaIndexScan *scan)
 }
 
 /*
- * How many buffers does look-ahead pin in this backend now?
+ * How many reads of look-ahead are in flight in this backend now?
  */
 int
-la_index_scan_pins(void)
+la_index_scan_in_flight(void)
 {
 	labound_iterator iter;
 	LaBoundScan *bound;
-	int			pins = 0;
+	int			nreads = 0;
 
 	if (la_bound == NULL)
 		return 0;
 	labound_start_iterate(la_bound, &iter);
 	while ((bound = labound_iterate(la_bound, &iter)) != NULL)
 		if (bound->scan->window != NULL)
-			pins += la_window_pins(bound->scan->window);
-	return pins;
+			nreads += la_window_in_flight(bound->scan->window);
+	return nreads;
 }

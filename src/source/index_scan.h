@@ -112,6 +112,6 @@ extern LaIndexScan *la_index_scan_register(MemoryContext query_context,
 extern void la_index_scan_pause(LaIndexScan *scan);
 extern void la_index_scan_finish(LaIndexScan *scan);
 extern void la_index_scan_forget(LaIndexScan *scan);
-extern int	la_index_scan_pins(void);
+extern int	la_index_scan_in_flight(void);
 
 #endif							/* LA_INDEX_SCAN_H */

@@ -26,8 +26,8 @@
  * roughly in index order becomes a few large reads.
  *
  * When the scan comes to block 91, head moves on, block 40 loses its position,
- * and with it its entry and its pin.  Block 12 keeps its pin until the scan
- * has passed its second position.
+ * and with it its entry.  Block 12 keeps its entry, so is not read again, until
+ * the scan has passed its second position.
  *
  * The scan is not obliged to follow.  A block that is not at the head is
  * looked for a few positions further on (index entries may die between the
@@ -98,6 +98,10 @@ la_window_open(MemoryContext context, Relation rel,
 	window->method = method;
 	window->pace = pace;
 	window->counters = counters;
+	if (method->most_blocks)
+		pace->max_distance = Max(1, Min(pace->max_distance,
+										method->most_blocks()));
+	pace->distance = Min(pace->distance, pace->max_distance);
 	window->limit = pace->max_distance;
 	window->queue_size =
 		pg_nextpower2_32(Max(1024, window->limit * LA_POSITIONS_PER_BLOCK));
@@ -120,6 +124,20 @@ LaBlock *
 la_window_lookup(LaWindow *window, BlockNumber blkno)
 {
 	return lablocks_lookup(window->blocks, blkno);
+}
+
+/*
+ * A read was begun, or advised, for a block; NULL if the scan is past it.  For
+ * methods.
+ */
+void
+la_window_issued(LaWindow *window, LaBlock *block)
+{
+	window->counters->blocks_issued_total++;
+	if (block == NULL || block->reached)
+		window->counters->blocks_wasted_total++;
+	else
+		block->issued = true;
 }
 
 /*
@@ -211,8 +229,6 @@ la_window_collect(LaWindow *window, LaSource *source, int want)
 			block->issued = false;
 			block->reached = false;
 			block->positions = 1;
-			block->buffer = InvalidBuffer;
-			block->read = -1;
 			window->nahead++;
 			window->batch[nbatch++] = blkno;
 		}
@@ -331,8 +347,6 @@ la_window_leave(LaWindow *window, LaBlock *block)
 		if (block->issued)
 			window->counters->blocks_wasted_total++;
 	}
-	if (block->buffer != InvalidBuffer || block->read >= 0)
-		window->method->release(window, block);
 	lablocks_delete_item(window->blocks, block);
 }
 
@@ -424,7 +438,6 @@ la_window_drop(LaWindow *window, BlockNumber current)
 		if (block->issued && !block->reached)
 			window->counters->blocks_wasted_total++;
 	}
-	la_window_release_all(window);
 	lablocks_reset(window->blocks);
 
 	for (int i = window->next_run; i < window->nruns; i++)
@@ -437,22 +450,6 @@ la_window_drop(LaWindow *window, BlockNumber current)
 }
 
 /*
- * Have the method release every block, but keep the queue and what is known of
- * the blocks.  For methods.
- */
-void
-la_window_release_all(LaWindow *window)
-{
-	lablocks_iterator iter;
-	LaBlock    *block;
-
-	lablocks_start_iterate(window->blocks, &iter);
-	while ((block = lablocks_iterate(window->blocks, &iter)) != NULL)
-		if (block->buffer != InvalidBuffer || block->read >= 0)
-			window->method->release(window, block);
-}
-
-/*
  * The executor goes back to its caller: keep what we know, pin nothing.
  */
 void
@@ -460,7 +457,7 @@ la_window_pause(LaWindow *window)
 {
 	if (window->method->pause)
 		window->method->pause(window);
-	Assert(la_window_pins(window) == 0);
+	Assert(la_window_in_flight(window) == 0);
 }
 
 /*
@@ -475,26 +472,8 @@ la_window_close(LaWindow *window)
 }
 
 /*
- * The guard has released every pin after an error: forget which there were.
- */
-void
-la_window_forget_reads(LaWindow *window)
-{
-	lablocks_iterator iter;
-	LaBlock    *block;
-
-	la_window_abandon(window);
-	lablocks_start_iterate(window->blocks, &iter);
-	while ((block = lablocks_iterate(window->blocks, &iter)) != NULL)
-	{
-		block->buffer = InvalidBuffer;
-		block->read = -1;
-	}
-}
-
-/*
- * The resource owner has gone (an error ended the query) and our memory is
- * about to go: nothing in flight may refer to it afterwards.
+ * An error has ended the fill, or the query and with it our memory: nothing in
+ * flight may refer to it afterwards.
  */
 void
 la_window_abandon(LaWindow *window)
@@ -504,10 +483,10 @@ la_window_abandon(LaWindow *window)
 }
 
 /*
- * How many buffers does this window pin?
+ * How many reads of this window are in flight?  Each pins its blocks.
  */
 int
-la_window_pins(const LaWindow *window)
+la_window_in_flight(const LaWindow *window)
 {
-	return window->method->pins ? window->method->pins(window) : 0;
+	return window->method->in_flight ? window->method->in_flight(window) : 0;
 }

@@ -12,7 +12,6 @@
 
 #include "report/counters.h"
 #include "source/source.h"
-#include "storage/buf.h"
 #include "utils/relcache.h"
 #include "window/pace.h"
 
@@ -30,8 +29,6 @@ typedef struct LaBlock
 	bool		issued;			/* a read was started or advised */
 	bool		reached;		/* the scan has come here */
 	int			positions;		/* places in the queue, the scan's own included */
-	Buffer		buffer;			/* method aio: our pin, or InvalidBuffer */
-	int			read;			/* method aio: the read it belongs to, or -1 */
 } LaBlock;
 
 /* Neighbouring blocks that are read in one go. */
@@ -97,12 +94,11 @@ extern bool la_window_is_empty(const LaWindow *window);
 extern void la_window_drop(LaWindow *window, BlockNumber current);
 extern void la_window_pause(LaWindow *window);
 extern void la_window_close(LaWindow *window);
-extern void la_window_forget_reads(LaWindow *window);
 extern void la_window_abandon(LaWindow *window);
-extern int	la_window_pins(const LaWindow *window);
+extern int	la_window_in_flight(const LaWindow *window);
 
 /* For methods. */
 extern LaBlock *la_window_lookup(LaWindow *window, BlockNumber blkno);
-extern void la_window_release_all(LaWindow *window);
+extern void la_window_issued(LaWindow *window, LaBlock *block);
 
 #endif							/* LA_WINDOW_H */
