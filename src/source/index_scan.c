@@ -103,8 +103,12 @@ static dlist_head la_unbound = DLIST_STATIC_INIT(la_unbound);
 static IndexScanDesc la_last_desc = NULL;
 static LaIndexScan *la_last_scan = NULL;
 
-/* Voluntary context switches of this process when we looked last. */
+/*
+ * Voluntary context switches of this process when we looked last, and whether
+ * some of them since may have been our own.
+ */
 static long la_last_sleeps = 0;
+static bool la_sleeps_are_stale = true;
 
 static bool la_fill(LaIndexScan *scan);
 
@@ -281,6 +285,7 @@ la_has_slept(void)
 	if (getrusage(RUSAGE_SELF, &usage) != 0)
 		return false;
 	slept = usage.ru_nvcsw != la_last_sleeps;
+	la_sleeps_are_stale = false;
 	la_last_sleeps = usage.ru_nvcsw;
 	return slept;
 }
@@ -301,6 +306,15 @@ la_cpu_ns(void)
 	return (int64) ts.tv_sec * 1000000000 + ts.tv_nsec;
 }
 
+static int64
+la_wall_ns(void)
+{
+	instr_time	now;
+
+	INSTR_TIME_SET_CURRENT(now);
+	return (int64) (INSTR_TIME_GET_DOUBLE(now) * 1e9);
+}
+
 static inline void
 la_open_gap(LaIndexScan *scan)
 {
@@ -308,7 +322,12 @@ la_open_gap(LaIndexScan *scan)
 	scan->gap_reads = la_blocks_read();
 	scan->gap_timed = scan->timed;
 	if (scan->gap_timed)
+	{
+		/* What was slept before, for an index page, say, is not this block's. */
+		if (la_sleeps_are_stale)
+			(void) la_has_slept();
 		INSTR_TIME_SET_CURRENT(scan->gap_start);
+	}
 }
 
 /*
@@ -320,6 +339,7 @@ la_close_gap(LaIndexScan *scan)
 {
 	bool		missed = la_blocks_read() != scan->gap_reads;
 	bool		waited = false;
+	bool		turn = false;
 
 	scan->gap_open = false;
 	if (scan->gap_timed && (missed || scan->state == LA_SCAN_LOOKING))
@@ -337,13 +357,27 @@ la_close_gap(LaIndexScan *scan)
 		}
 	}
 
+	if (missed && la_pace_read(&scan->pace, waited) &&
+		la_pace_clock(&scan->pace, la_wall_ns()))
+	{
+		if (scan->state == LA_SCAN_LOOKING)
+			la_enter_state(scan, LA_SCAN_IDLE);
+		else
+			turn = true;
+	}
+
 	if (scan->state == LA_SCAN_LOOKING)
 	{
 		if (waited)
 		{
 			scan->counters.waits_total++;
-			la_pace_waited(&scan->pace);
+			if (!scan->window->at_probe)
+				la_pace_waited(&scan->pace);
 		}
+		if (scan->window->at_probe && missed &&
+			la_pace_probed(&scan->pace, waited))
+			la_enter_state(scan, LA_SCAN_IDLE);
+		scan->window->at_probe = false;
 		return;
 	}
 
@@ -354,7 +388,7 @@ la_close_gap(LaIndexScan *scan)
 		if (!scan->timed)
 		{
 			scan->timed = true;
-			(void) la_has_slept();
+			la_sleeps_are_stale = true;
 		}
 	}
 	else if (scan->timed && ++scan->untimed_hits >= LA_UNTIMED_AFTER)
@@ -363,6 +397,8 @@ la_close_gap(LaIndexScan *scan)
 	/* An index-only scan visits no table block where it reads none. */
 	if (missed || !scan->target.index_only)
 		scan->start_wanted = la_pace_watch(&scan->pace, waited);
+	if (turn)
+		scan->start_wanted = true;
 }
 
 /*
@@ -554,6 +590,7 @@ la_fill(LaIndexScan *scan)
 	}
 
 	scan->target.entries_left = la_entries_left(scan);
+	la_sleeps_are_stale = true;
 	if (!la_guard_run(scan->owner, la_fill_body, &call))
 	{
 		scan->counters.errors_total++;
@@ -721,11 +758,15 @@ bool
 la_index_scan_next(LaIndexScan *scan, ScanDirection direction)
 {
 	BlockNumber blkno;
+	int64		reads;
 	bool		found;
 
 	if (scan->gap_open)
 		la_close_gap(scan);
+	reads = la_blocks_read();
 	found = la_ask_am(scan, direction);
+	if (la_blocks_read() != reads)
+		la_sleeps_are_stale = true;
 	if (unlikely(scan->state == LA_SCAN_OUT))
 		return found;
 
@@ -744,6 +785,7 @@ la_index_scan_next(LaIndexScan *scan, ScanDirection direction)
 		return true;
 
 	scan->current = blkno;
+	la_pace_moved(&scan->pace, blkno);
 	switch (scan->state)
 	{
 		case LA_SCAN_WATCHING:
@@ -842,6 +884,7 @@ void
 la_index_scan_pause(LaIndexScan *scan)
 {
 	scan->gap_open = false;
+	la_pace_interrupted(&scan->pace);
 	if (scan->window == NULL)
 		return;
 	LA_WITH_OWNER(scan,

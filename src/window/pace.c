@@ -23,9 +23,35 @@
  *
  * Looking ahead.  The distance begins at LA_FIRST_DISTANCE blocks.  Whenever
  * a window is filled and the scan has waited since the one before, it doubles,
- * up to max_distance.  When LA_EMPTY_WINDOWS windows in a row found every
- * block in shared buffers, look-ahead idles: the caller goes back to watching,
- * and what is watched for is the same as at the start, without start_after.
+ * up to max_distance.
+ *
+ * Look-ahead idles when it is of no use any more: the caller goes back to
+ * watching, and what is watched for is the same as at the start, without
+ * start_after.  There are two signs:
+ *
+ *	- LA_EMPTY_WINDOWS windows in a row found every block in shared buffers.
+ *
+ *	- LA_VAIN_PROBES probes in a row did not wait.  Blocks may be in the kernel's
+ *	  page cache, where we cannot see them; reading ahead then costs more than
+ *	  it saves.  So one block of every LA_PROBE_INTERVAL windows is left for the
+ *	  scan to read by itself.  If it waits there, all is well; if not, the next
+ *	  windows are probed too.
+ *
+ * The trial.  A scan that works its way forward through neighbouring blocks is
+ * what the kernel's own read-ahead is for.  It is often better at it than we are, and
+ * our advice can spoil it: pages that we asked for carry no mark that makes the
+ * kernel read on.  How good it is depends on the device's read-ahead setting,
+ * which is 128 kB here and 8 MB there, so we measure.  When such a scan waits,
+ * it is timed without look-ahead for LA_TRIAL_LENGTH blocks read, then with it
+ * for as many, each after as many to settle.  Look-ahead stays if it takes less
+ * than LA_TRIAL_SHARE of the time; if not, it stays away for a while, longer
+ * each time.  A scan of under LA_TRIAL_LENGTH * 2 blocks in this pattern is
+ * left to the kernel.  Backward the kernel does not read ahead, and with direct
+ * I/O it does not read at all; then there is no trial.
+ *
+ *		NONE -> WATCH_RAMP -> WATCH -> LOOK_RAMP -> LOOK -> WON <-> LOOK
+ *		  ^                                            `-> LOST -.
+ *		  `------------------------------------------------------'
  *
  * Copyright (c) 2026, the pg_lookahead authors
  *
@@ -39,6 +65,17 @@
 #define LA_STRETCH			32
 #define LA_FIRST_DISTANCE	16
 #define LA_EMPTY_WINDOWS	2
+#define LA_PROBE_INTERVAL	8
+#define LA_VAIN_PROBES		4
+
+#define LA_SHARE			256 /* the whole, in fixed point */
+#define LA_SHARE_MOVES		32	/* moves that the averages remember */
+#define LA_NEAR_BLOCKS		64
+#define LA_TRIAL_LENGTH		512
+#define LA_TRIAL_WON_LENGTH	(32 * LA_TRIAL_LENGTH)
+#define LA_TRIAL_SHARE(ns)	((ns) / 10 * 9)
+#define LA_FIRST_HOLD		(8 * LA_TRIAL_LENGTH)
+#define LA_LAST_HOLD		(256 * LA_TRIAL_LENGTH)
 
 /*
  * Begin to watch a new scan, or the same scan with new keys.
@@ -52,6 +89,170 @@ la_pace_init(LaPace *pace, int start_after, int max_distance)
 	pace->start_after = start_after;
 	pace->max_distance = max_distance;
 	pace->distance = Min(LA_FIRST_DISTANCE, max_distance);
+	pace->last = InvalidBlockNumber;
+	pace->hold = LA_FIRST_HOLD;
+}
+
+/*
+ * Does the scan work its way forward through neighbouring blocks?
+ */
+static bool
+la_pace_is_sequential(const LaPace *pace)
+{
+	return pace->near_share > LA_SHARE * 3 / 4 &&
+		pace->up_share >= pace->down_share;
+}
+
+static void
+la_pace_enter_trial(LaPace *pace, LaTrial trial)
+{
+	pace->trial = trial;
+	pace->trial_reads = 0;
+	pace->trial_waits = 0;
+	pace->trial_start_ns = 0;
+}
+
+/*
+ * Move a decaying average towards all or nothing.
+ */
+static inline void
+la_share(int *share, bool yes, int moves)
+{
+	*share += ((yes ? LA_SHARE : 0) - *share) / moves;
+}
+
+/*
+ * The scan has moved to another block.
+ */
+void
+la_pace_moved(LaPace *pace, BlockNumber blkno)
+{
+	bool		near;
+
+	if (pace->last == InvalidBlockNumber)
+	{
+		pace->last = pace->highest = pace->lowest = blkno;
+		return;
+	}
+
+	near = (blkno > pace->last ? blkno - pace->last : pace->last - blkno) <
+		LA_NEAR_BLOCKS;
+	pace->last = blkno;
+	if (!near)
+		pace->highest = pace->lowest = blkno;
+	if (pace->moves < LA_SHARE_MOVES)
+		pace->moves++;
+	la_share(&pace->near_share, near, pace->moves);
+	la_share(&pace->up_share, blkno > pace->highest, pace->moves);
+	la_share(&pace->down_share, blkno < pace->lowest, pace->moves);
+	pace->highest = Max(pace->highest, blkno);
+	pace->lowest = Min(pace->lowest, blkno);
+}
+
+/*
+ * The block that the scan has done with was read, from storage or from the
+ * kernel's page cache.  Returns true if the pace wants to know the time; then
+ * call la_pace_clock().
+ */
+bool
+la_pace_read(LaPace *pace, bool waited)
+{
+	if (pace->trial == LA_TRIAL_NONE)
+		return false;
+
+	pace->trial_reads++;
+	if (waited)
+		pace->trial_waits++;
+	switch (pace->trial)
+	{
+		case LA_TRIAL_WATCH:
+		case LA_TRIAL_LOOK:
+			return pace->trial_start_ns == 0 ||
+				pace->trial_reads >= LA_TRIAL_LENGTH;
+		case LA_TRIAL_WON:
+			return pace->trial_reads >= LA_TRIAL_WON_LENGTH;
+		case LA_TRIAL_LOST:
+			return pace->trial_reads >= pace->hold;
+		default:
+			return pace->trial_reads >= LA_TRIAL_LENGTH;
+	}
+}
+
+/*
+ * The time, as wanted by la_pace_read().  Moves the trial on.  Returns true
+ * if look-ahead should change: start if it watches, idle if it looks ahead.
+ */
+bool
+la_pace_clock(LaPace *pace, int64 now_ns)
+{
+	int64		took = now_ns - pace->trial_start_ns;
+	int			waits = pace->trial_waits;
+
+	switch (pace->trial)
+	{
+		case LA_TRIAL_NONE:
+			break;
+
+		case LA_TRIAL_WATCH_RAMP:
+			la_pace_enter_trial(pace, LA_TRIAL_WATCH);
+			pace->trial_start_ns = now_ns;
+			break;
+
+		case LA_TRIAL_WATCH:
+			if (pace->trial_start_ns == 0)
+			{
+				la_pace_enter_trial(pace, LA_TRIAL_WATCH);
+				pace->trial_start_ns = now_ns;
+				break;
+			}
+			/* What does not wait needs no help; waits begin it anew. */
+			if (waits == 0 || !la_pace_is_sequential(pace))
+			{
+				la_pace_enter_trial(pace, LA_TRIAL_NONE);
+				break;
+			}
+			pace->watch_ns = took;
+			pace->distance = pace->max_distance;
+			la_pace_enter_trial(pace, LA_TRIAL_LOOK_RAMP);
+			return true;
+
+		case LA_TRIAL_LOOK_RAMP:
+		case LA_TRIAL_WON:
+			la_pace_enter_trial(pace, LA_TRIAL_LOOK);
+			pace->trial_start_ns = now_ns;
+			break;
+
+		case LA_TRIAL_LOOK:
+			if (pace->trial_start_ns == 0)
+			{
+				la_pace_enter_trial(pace, LA_TRIAL_LOOK);
+				pace->trial_start_ns = now_ns;
+				break;
+			}
+			if (took <= LA_TRIAL_SHARE(pace->watch_ns))
+			{
+				la_pace_enter_trial(pace, LA_TRIAL_WON);
+				break;
+			}
+			la_pace_enter_trial(pace, LA_TRIAL_LOST);
+			return true;
+
+		case LA_TRIAL_LOST:
+			pace->hold = Min(pace->hold * 2, LA_LAST_HOLD);
+			la_pace_enter_trial(pace, LA_TRIAL_NONE);
+			break;
+	}
+	return false;
+}
+
+/*
+ * Time has passed outside the executor: what is being measured is void.
+ */
+void
+la_pace_interrupted(LaPace *pace)
+{
+	if (pace->trial == LA_TRIAL_WATCH || pace->trial == LA_TRIAL_LOOK)
+		la_pace_enter_trial(pace, pace->trial);
 }
 
 /*
@@ -82,7 +283,18 @@ la_pace_watch(LaPace *pace, bool waited)
 
 	if (pace->switches < pace->start_after)
 		return false;
-	return pace->waits >= Min(LA_START_WAITS, pace->start_after);
+	if (pace->waits < Min(LA_START_WAITS, pace->start_after))
+		return false;
+
+	/* Look-ahead is wanted; in the kernel's own pattern it must prove itself. */
+	if (la_pace_is_sequential(pace))
+	{
+		if (pace->trial == LA_TRIAL_NONE)
+			la_pace_enter_trial(pace, LA_TRIAL_WATCH_RAMP);
+		return false;
+	}
+	la_pace_enter_trial(pace, LA_TRIAL_NONE);
+	return true;
 }
 
 /*
@@ -92,6 +304,53 @@ void
 la_pace_waited(LaPace *pace)
 {
 	pace->waits_since_fill++;
+}
+
+/*
+ * Look-ahead is of no use now: watch again, and begin carefully when waits come
+ * back.
+ */
+static void
+la_pace_rest(LaPace *pace)
+{
+	pace->empty_windows = 0;
+	pace->vain_probes = 0;
+	pace->waits_since_fill = 0;
+	pace->waits = 0;
+	pace->recent = 0;
+	pace->distance = Min(LA_FIRST_DISTANCE, pace->max_distance);
+}
+
+/*
+ * A window is about to be read: should one of its blocks be left out?
+ */
+bool
+la_pace_wants_probe(LaPace *pace)
+{
+	if (pace->start_after == 0 || pace->trial != LA_TRIAL_NONE)
+		return false;
+	if (pace->vain_probes == 0 && ++pace->unprobed < LA_PROBE_INTERVAL)
+		return false;
+	pace->unprobed = 0;
+	return true;
+}
+
+/*
+ * The scan has read a block that was left out; did it wait?  Returns true if
+ * look-ahead should idle.
+ */
+bool
+la_pace_probed(LaPace *pace, bool waited)
+{
+	if (waited)
+	{
+		pace->vain_probes = 0;
+		return false;
+	}
+	if (++pace->vain_probes < LA_VAIN_PROBES)
+		return false;
+	la_pace_rest(pace);
+	return true;
 }
 
 /*
@@ -110,13 +369,7 @@ la_pace_filled(LaPace *pace, int nblocks, int nreads)
 	{
 		if (++pace->empty_windows < LA_EMPTY_WINDOWS || pace->start_after == 0)
 			return false;
-
-		/* Idle: watch again, and begin carefully when waits come back. */
-		pace->empty_windows = 0;
-		pace->waits_since_fill = 0;
-		pace->waits = 0;
-		pace->recent = 0;
-		pace->distance = Min(LA_FIRST_DISTANCE, pace->max_distance);
+		la_pace_rest(pace);
 		return true;
 	}
 	pace->empty_windows = 0;

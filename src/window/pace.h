@@ -10,6 +10,23 @@
 #ifndef LA_PACE_H
 #define LA_PACE_H
 
+#include "storage/block.h"
+
+/*
+ * A trial of looking ahead against not doing so; see pace.c.  In the order in
+ * which they follow each other; an end of the pattern leads back to NONE.
+ */
+typedef enum LaTrial
+{
+	LA_TRIAL_NONE,				/* no trial wanted */
+	LA_TRIAL_WATCH_RAMP,		/* without look-ahead: let the kernel settle */
+	LA_TRIAL_WATCH,				/* without look-ahead: measure */
+	LA_TRIAL_LOOK_RAMP,			/* with look-ahead: let it settle */
+	LA_TRIAL_LOOK,				/* with look-ahead: measure */
+	LA_TRIAL_WON,				/* look ahead; measure again after a while */
+	LA_TRIAL_LOST,				/* do not, for a while; then NONE */
+} LaTrial;
+
 /*
  * State of one scan's pace.  All fields are pace.c's; read them through the
  * functions below.
@@ -18,6 +35,23 @@ typedef struct LaPace
 {
 	int			start_after;	/* setting, copied at the scan's start */
 	int			max_distance;	/* setting, copied at the scan's start */
+
+	/* how the scan moves; decaying averages, LA_SHARE is all */
+	int			moves;			/* saturating */
+	BlockNumber last;
+	BlockNumber highest;		/* since the last far move */
+	BlockNumber lowest;			/* since the last far move */
+	int			near_share;		/* moves of less than LA_NEAR_BLOCKS */
+	int			up_share;		/* moves to a new highest block */
+	int			down_share;		/* moves to a new lowest block */
+
+	/* the trial */
+	LaTrial		trial;
+	int			trial_reads;	/* blocks read since it was entered */
+	int			trial_waits;	/* of these, waited for */
+	int			hold;			/* how long the next LOST lasts, in reads */
+	int64		trial_start_ns; /* 0: not yet known */
+	int64		watch_ns;		/* what WATCH measured */
 
 	/* while watching */
 	int			switches;		/* block switches seen, saturating */
@@ -28,12 +62,20 @@ typedef struct LaPace
 	int			distance;		/* blocks to be ahead of the scan */
 	int			waits_since_fill;
 	int			empty_windows;	/* windows in a row that needed no read */
+	int			unprobed;		/* windows filled since the last probe */
+	int			vain_probes;	/* probes in a row that did not wait */
 } LaPace;
 
 extern void la_pace_init(LaPace *pace, int start_after, int max_distance);
+extern void la_pace_moved(LaPace *pace, BlockNumber blkno);
+extern bool la_pace_read(LaPace *pace, bool waited);
+extern bool la_pace_clock(LaPace *pace, int64 now_ns);
+extern void la_pace_interrupted(LaPace *pace);
 extern bool la_pace_watch(LaPace *pace, bool waited);
 extern bool la_pace_at_once(const LaPace *pace);
 extern void la_pace_waited(LaPace *pace);
+extern bool la_pace_wants_probe(LaPace *pace);
+extern bool la_pace_probed(LaPace *pace, bool waited);
 extern bool la_pace_filled(LaPace *pace, int nblocks, int nreads);
 
 /* The number of blocks that look-ahead should be in front of the scan. */

@@ -110,6 +110,7 @@ la_window_open(MemoryContext context, Relation rel,
 	window->runs = palloc(sizeof(LaRun) * window->limit);
 	window->blocks = lablocks_create(context, 256, NULL);
 	window->last = window->current = current;
+	window->probe = InvalidBlockNumber;
 	if (method->open)
 		method->open(window);
 
@@ -274,6 +275,20 @@ la_window_plan(LaWindow *window, int nbatch)
 }
 
 /*
+ * Leave one block out, for the scan to read by itself; see pace.c.  It is the
+ * last of a run in the middle, so that no run is torn.
+ */
+static void
+la_window_leave_probe(LaWindow *window)
+{
+	LaRun	   *run = &window->runs[window->nruns / 2];
+
+	run->nblocks--;
+	window->probe = run->first + run->nblocks;
+	window->counters->blocks_dropped_total++;
+}
+
+/*
  * Start what the method is ready to start of the current window.
  */
 static void
@@ -285,7 +300,11 @@ la_window_start_runs(LaWindow *window)
 	while (window->next_run < window->nruns &&
 		   (method->ready == NULL || method->ready(window)))
 	{
-		method->start(window, &window->runs[window->next_run++]);
+		LaRun	   *run = &window->runs[window->next_run++];
+
+		if (run->nblocks == 0)
+			continue;			/* it was the probe */
+		method->start(window, run);
 		started = true;
 	}
 	if (started && method->submit)
@@ -323,6 +342,9 @@ la_window_fill(LaWindow *window, LaSource *source)
 									  window->nahead);
 	if (nreads > 0)
 	{
+		if (!la_direct_io() && window->probe == InvalidBlockNumber &&
+			la_pace_wants_probe(window->pace))
+			la_window_leave_probe(window);
 		if (window->method->announce)
 			window->method->announce(window);
 		la_window_start_runs(window);
@@ -379,6 +401,9 @@ la_window_arrive(LaWindow *window)
 		la_window_leave(window, block);
 
 	window->current = blkno;
+	window->at_probe = (blkno == window->probe);
+	if (window->at_probe)
+		window->probe = InvalidBlockNumber;
 	block = lablocks_lookup(window->blocks, blkno);
 	Assert(block != NULL);
 	if (!block->reached)
@@ -445,6 +470,8 @@ la_window_drop(LaWindow *window, BlockNumber current)
 	window->nruns = window->next_run = 0;
 	window->head = window->tail = 0;
 	window->nahead = 0;
+	window->probe = InvalidBlockNumber;
+	window->at_probe = false;
 	window->last = window->current = current;
 	window->source_ended = window->source_lost = false;
 }

@@ -79,6 +79,9 @@ typedef struct LaWindow
 	int			nruns;
 	int			next_run;		/* runs before this one are started */
 
+	BlockNumber probe;			/* left out of the reads; see pace.c */
+	bool		at_probe;		/* the scan is on it */
+
 	bool		source_ended;	/* the source has said END or LOST */
 	bool		source_lost;
 	void	   *method_state;	/* the method's */
