@@ -44,11 +44,11 @@ static int	la_nindex_ams = 0;
 static bool
 la_amgettuple(IndexScanDesc desc, ScanDirection direction)
 {
-	LaIndexAm  *am = la_index_am_of(desc->indexRelation);
 	LaIndexScan *scan = la_index_scan_find(desc);
 
-	if (scan == NULL)
-		return am->orig.amgettuple(desc, direction);
+	if (unlikely(scan == NULL))
+		return la_index_am_of(desc->indexRelation)->orig.amgettuple(desc,
+																	direction);
 	return la_index_scan_next(scan, direction);
 }
 

@@ -99,9 +99,8 @@ typedef struct LaBoundScan
 static labound_hash *la_bound = NULL;
 static dlist_head la_unbound = DLIST_STATIC_INIT(la_unbound);
 
-/* The descriptor looked up last: most queries move one scan at a time. */
-static IndexScanDesc la_last_desc = NULL;
-static LaIndexScan *la_last_scan = NULL;
+IndexScanDesc la_last_desc = NULL;
+LaIndexScan *la_last_scan = NULL;
 
 /*
  * Voluntary context switches of this process when we looked last, and whether
@@ -180,15 +179,13 @@ la_index_scan_register(MemoryContext query_context, PlanState *node,
 }
 
 /*
- * The scan of a descriptor, or NULL if we do not follow it.
+ * la_index_scan_find() of another descriptor than last time.
  */
 LaIndexScan *
-la_index_scan_find(IndexScanDesc desc)
+la_index_scan_lookup(IndexScanDesc desc)
 {
 	LaBoundScan *bound;
 
-	if (likely(desc == la_last_desc))
-		return la_last_scan;
 	if (la_bound == NULL)
 		return NULL;
 	bound = labound_lookup(la_bound, desc);
@@ -265,6 +262,7 @@ la_bind(IndexScanDesc desc)
 	scan->target.real = desc;
 	scan->target.heap = desc->heapRelation;
 	scan->target.am = la_index_am_of(desc->indexRelation);
+	scan->amgettuple = scan->target.am->orig.amgettuple;
 	return scan;
 }
 
@@ -331,17 +329,25 @@ la_open_gap(LaIndexScan *scan)
 }
 
 /*
+ * Decide whether la_ask_am() stands before the access method.
+ */
+static inline void
+la_choose_care(LaIndexScan *scan)
+{
+	scan->ask_with_care = scan->timed || scan->target.am->is_dear;
+}
+
+/*
  * The executor is back from the block that the scan switched to last: what
  * did it meet there?
  */
-static void
-la_close_gap(LaIndexScan *scan)
+static pg_noinline void
+la_judge_gap(LaIndexScan *scan)
 {
 	bool		missed = la_blocks_read() != scan->gap_reads;
 	bool		waited = false;
 	bool		turn = false;
 
-	scan->gap_open = false;
 	if (scan->gap_timed && (missed || scan->state == LA_SCAN_LOOKING))
 	{
 		instr_time	now;
@@ -393,6 +399,7 @@ la_close_gap(LaIndexScan *scan)
 	}
 	else if (scan->timed && ++scan->untimed_hits >= LA_UNTIMED_AFTER)
 		scan->timed = false;
+	la_choose_care(scan);
 
 	/* An index-only scan visits no table block where it reads none. */
 	if (missed || !scan->target.index_only)
@@ -402,26 +409,44 @@ la_close_gap(LaIndexScan *scan)
 }
 
 /*
- * Ask the access method, and keep account of what it costs if it is dear.
+ * The executor is back.  Of cached data nothing but the number of switches
+ * matters.
  */
-static bool
+static inline void
+la_close_gap(LaIndexScan *scan)
+{
+	scan->gap_open = false;
+	if (scan->gap_timed || la_blocks_read() != scan->gap_reads)
+		la_judge_gap(scan);
+	else if (!scan->target.index_only)
+		la_pace_passed(&scan->pace);
+}
+
+/*
+ * Ask the access method, keep account of what it costs if it is dear, and note
+ * if it may have slept.
+ */
+static pg_noinline bool
 la_ask_am(LaIndexScan *scan, ScanDirection direction)
 {
-	LaIndexAm  *am = scan->target.am;
-	int64		start;
-	int64		weight;
+	int64		reads = la_blocks_read();
+	int64		start = 0;
+	int64		weight = 0;
 	bool		found;
 
-	if (!am->is_dear || scan->state != LA_SCAN_WATCHING)
-		return am->orig.amgettuple(scan->desc, direction);
-
-	weight = (scan->am_calls < LA_AM_SAMPLE) ? 1 : LA_AM_SAMPLE;
-	if (scan->am_calls++ % weight != 0)
-		return am->orig.amgettuple(scan->desc, direction);
-
-	start = la_cpu_ns();
-	found = am->orig.amgettuple(scan->desc, direction);
-	scan->am_cpu_ns += weight * (la_cpu_ns() - start);
+	if (scan->target.am->is_dear && scan->state == LA_SCAN_WATCHING)
+	{
+		weight = (scan->am_calls < LA_AM_SAMPLE) ? 1 : LA_AM_SAMPLE;
+		if (scan->am_calls++ % weight != 0)
+			weight = 0;
+	}
+	if (weight > 0)
+		start = la_cpu_ns();
+	found = scan->amgettuple(scan->desc, direction);
+	if (weight > 0)
+		scan->am_cpu_ns += weight * (la_cpu_ns() - start);
+	if (la_blocks_read() != reads)
+		la_sleeps_are_stale = true;
 	return found;
 }
 
@@ -623,7 +648,7 @@ la_fill(LaIndexScan *scan)
 /*
  * Begin to look ahead, if there is a method and it is worth it.
  */
-static void
+static pg_noinline void
 la_start(LaIndexScan *scan)
 {
 	if (!la_am_is_worth_it(scan))
@@ -665,6 +690,7 @@ la_start(LaIndexScan *scan)
 		la_scout_lost_sync(scan->scout);
 	scan->start_wanted = false;
 	scan->timed = true;
+	la_choose_care(scan);
 	la_enter_state(scan, LA_SCAN_LOOKING);
 	(void) la_fill(scan);
 }
@@ -672,7 +698,7 @@ la_start(LaIndexScan *scan)
 /*
  * The scan has come to another block while a window is open.
  */
-static void
+static pg_noinline void
 la_follow(LaIndexScan *scan, BlockNumber blkno)
 {
 	LaStep		step;
@@ -717,7 +743,7 @@ la_follow(LaIndexScan *scan, BlockNumber blkno)
 /*
  * The scan goes in another direction than before, or for the first time.
  */
-static void
+static pg_noinline void
 la_turn(LaIndexScan *scan, ScanDirection direction)
 {
 	if (scan->target.direction == NoMovementScanDirection)
@@ -734,12 +760,13 @@ la_turn(LaIndexScan *scan, ScanDirection direction)
 			la_enter_state(scan, LA_SCAN_WATCHING);
 	}
 	scan->target.direction = direction;
+	scan->step = (direction == scan->target.base) ? 1 : -1;
 }
 
 /*
  * The access method has no further entry in this direction.
  */
-static void
+static pg_noinline void
 la_at_end(LaIndexScan *scan)
 {
 	la_drop(scan);
@@ -751,41 +778,14 @@ la_at_end(LaIndexScan *scan)
 }
 
 /*
- * amgettuple of a scan that we follow: returns exactly what the access method
- * returns.
+ * The scan has come to another table block.
  */
-bool
-la_index_scan_next(LaIndexScan *scan, ScanDirection direction)
+static pg_noinline void
+la_switch(LaIndexScan *scan, BlockNumber blkno)
 {
-	BlockNumber blkno;
-	int64		reads;
-	bool		found;
-
-	if (scan->gap_open)
-		la_close_gap(scan);
-	reads = la_blocks_read();
-	found = la_ask_am(scan, direction);
-	if (la_blocks_read() != reads)
-		la_sleeps_are_stale = true;
-	if (unlikely(scan->state == LA_SCAN_OUT))
-		return found;
-
-	if (unlikely(direction != scan->target.direction))
-		la_turn(scan, direction);
-	scan->target.position += (direction == scan->target.base) ? 1 : -1;
-	if (unlikely(!found))
-	{
-		la_at_end(scan);
-		return false;
-	}
-
-	blkno = ItemPointerGetBlockNumber(&scan->desc->xs_heaptid);
-	if (blkno == scan->current ||
-		scan->target.position <= scan->replay_until)
-		return true;
-
 	scan->current = blkno;
-	la_pace_moved(&scan->pace, blkno);
+	if (scan->timed)
+		la_pace_moved(&scan->pace, blkno);
 	switch (scan->state)
 	{
 		case LA_SCAN_WATCHING:
@@ -797,10 +797,46 @@ la_index_scan_next(LaIndexScan *scan, ScanDirection direction)
 			la_follow(scan, blkno);
 			break;
 		case LA_SCAN_OUT:
-			break;
+			return;
 	}
 	if (scan->state != LA_SCAN_OUT)
 		la_open_gap(scan);
+}
+
+/*
+ * amgettuple of a scan that we follow: returns exactly what the access method
+ * returns.
+ *
+ * For a scan of cached data this is all we cost, so the way through for
+ * another entry on the same block is short.
+ */
+bool
+la_index_scan_next(LaIndexScan *scan, ScanDirection direction)
+{
+	BlockNumber blkno;
+	bool		found;
+
+	if (scan->gap_open)
+		la_close_gap(scan);
+
+	if (unlikely(scan->ask_with_care))
+		found = la_ask_am(scan, direction);
+	else
+		found = scan->amgettuple(scan->desc, direction);
+
+	if (unlikely(direction != scan->target.direction))
+		la_turn(scan, direction);
+	scan->target.position += scan->step;
+	if (unlikely(!found))
+	{
+		la_at_end(scan);
+		return false;
+	}
+
+	blkno = ItemPointerGetBlockNumber(&scan->desc->xs_heaptid);
+	if (blkno != scan->current &&
+		scan->target.position > scan->replay_until)
+		la_switch(scan, blkno);
 	return true;
 }
 
@@ -834,6 +870,7 @@ la_index_scan_restart(IndexScanDesc desc)
 	if (scan->state != LA_SCAN_OUT)
 		la_enter_state(scan, LA_SCAN_WATCHING);
 	la_pace_init(&scan->pace, la_start_after, la_max_distance);
+	la_choose_care(scan);
 	scan->target.position = 0;
 	scan->target.direction = NoMovementScanDirection;
 	scan->current = InvalidBlockNumber;

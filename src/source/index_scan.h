@@ -62,17 +62,19 @@ typedef struct LaIndexScan
 
 	/* valid while bound */
 	IndexScanDesc desc;
+	amgettuple_function amgettuple; /* the access method's own */
 	LaScoutTarget target;		/* what a source must know of us */
 
 	LaScanState state;
 	LaPace		pace;
 	BlockNumber current;		/* the table block the scan is on */
+	int			step;			/* of target.position, per entry: 1 or -1 */
 	int64		mark_position;	/* see la_index_scan_mark() */
 	int64		replay_until;	/* entries up to here were seen before */
 	int			ignored;		/* blocks in a row that no one foresaw */
 	int64		reopen_at;		/* no new scout before this position */
 	bool		start_wanted;	/* the pace has said so */
-	bool		is_checked;		/* la_scout_is_allowed() was asked */
+	bool		ask_with_care;	/* call the access method by la_ask_am() */
 
 	/* between the return of an entry and the next call */
 	bool		gap_open;
@@ -98,8 +100,24 @@ typedef struct LaIndexScan
 	const char *method_name;	/* of the last window, or NULL */
 } LaIndexScan;
 
+/* The descriptor looked up last: most queries move one scan at a time. */
+extern IndexScanDesc la_last_desc;
+extern LaIndexScan *la_last_scan;
+
+extern LaIndexScan *la_index_scan_lookup(IndexScanDesc desc);
+
+/*
+ * The scan of a descriptor, or NULL if we do not follow it.
+ */
+static inline LaIndexScan *
+la_index_scan_find(IndexScanDesc desc)
+{
+	if (likely(desc == la_last_desc))
+		return la_last_scan;
+	return la_index_scan_lookup(desc);
+}
+
 /* For hook/index_am.c. */
-extern LaIndexScan *la_index_scan_find(IndexScanDesc desc);
 extern bool la_index_scan_next(LaIndexScan *scan, ScanDirection direction);
 extern void la_index_scan_restart(IndexScanDesc desc);
 extern void la_index_scan_mark(LaIndexScan *scan);

@@ -78,6 +78,14 @@ extern bool la_pace_wants_probe(LaPace *pace);
 extern bool la_pace_probed(LaPace *pace, bool waited);
 extern bool la_pace_filled(LaPace *pace, int nblocks, int nreads);
 
+/* The scan has done with a block that was cached, as were those before. */
+static inline void
+la_pace_passed(LaPace *pace)
+{
+	if (pace->switches < pace->start_after)
+		pace->switches++;
+}
+
 /* The number of blocks that look-ahead should be in front of the scan. */
 static inline int
 la_pace_distance(const LaPace *pace)
