@@ -128,15 +128,17 @@ la_smgr_prefetch(SMgrRelation smgr, ForkNumber fork, BlockNumber first,
 }
 
 /*
- * Counters that PostgreSQL keeps of a relation in this backend.  They are
- * saved and put back around what look-ahead does on the query's behalf.
+ * Counters that PostgreSQL keeps of a relation in this backend and that index
+ * access methods and the buffer manager add to.  16 renamed the members.
  */
 #if PG_VERSION_NUM >= 160000
-#define la_pgstat_counts(rel) ((rel)->pgstat_info->counts)
-typedef PgStat_TableCounts LaTableCounts;
+#define la_stat_numscans(rel) ((rel)->pgstat_info->counts.numscans)
+#define la_stat_fetched(rel) ((rel)->pgstat_info->counts.blocks_fetched)
+#define la_stat_hit(rel) ((rel)->pgstat_info->counts.blocks_hit)
 #else
-#define la_pgstat_counts(rel) ((rel)->pgstat_info->t_counts)
-typedef PgStat_TableCounts LaTableCounts;
+#define la_stat_numscans(rel) ((rel)->pgstat_info->t_counts.t_numscans)
+#define la_stat_fetched(rel) ((rel)->pgstat_info->t_counts.t_blocks_fetched)
+#define la_stat_hit(rel) ((rel)->pgstat_info->t_counts.t_blocks_hit)
 #endif
 
 /*

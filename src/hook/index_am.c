@@ -14,9 +14,10 @@
  *										   `-> la_index_scan_moved	(the hint)
  *
  * A relation keeps the pointer as long as its relcache entry lives.  The copy
- * is made once per access method and lives as long as the process: if it hung
- * on the relation, an invalidation could free it under a query that is being
- * aborted.  An index used by nobody we follow goes through one failed look-up
+ * is made once per routine, which is once per access method unless somebody
+ * else stands in for some of its indexes too, and lives as long as the process:
+ * if it hung on the relation, an invalidation could free it under a query that
+ * is being aborted.  An index used by nobody we follow goes through one failed look-up
  * in a small hash table.
  *
  * Nothing else of the routine changes, so planning, inserting, vacuuming and
@@ -122,7 +123,7 @@ la_index_am_wrap(Relation index)
 		return NULL;
 
 	for (int i = 0; i < la_nindex_ams && am == NULL; i++)
-		if (la_index_ams[i]->handler == index->rd_amhandler)
+		if (memcmp(&la_index_ams[i]->orig, routine, sizeof(IndexAmRoutine)) == 0)
 			am = la_index_ams[i];
 
 	if (am == NULL)
@@ -130,7 +131,6 @@ la_index_am_wrap(Relation index)
 		if (la_nindex_ams >= LA_MAX_INDEX_AMS)
 			return NULL;
 		am = MemoryContextAllocZero(TopMemoryContext, sizeof(LaIndexAm));
-		am->handler = index->rd_amhandler;
 		am->orig = *routine;
 		am->routine = *routine;
 		am->routine.amgettuple = la_amgettuple;

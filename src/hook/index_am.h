@@ -14,14 +14,13 @@
 #include "utils/relcache.h"
 
 /*
- * Our stand-in for one access method.  The routine is what relations point to;
+ * Our stand-in for one routine.  The first member is what relations point to;
  * the original is a copy of what they pointed to before.
  */
 typedef struct LaIndexAm
 {
 	IndexAmRoutine routine;		/* must be first: rd_indam points here */
 	IndexAmRoutine orig;
-	Oid			handler;		/* which access method */
 	bool		keeps_pins;		/* may pin index pages between two tuples */
 	bool		is_dear;		/* a tuple may cost more than a heap page */
 } LaIndexAm;

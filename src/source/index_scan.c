@@ -554,10 +554,23 @@ la_work_end(LaIndexScan *scan)
 		if (scan->leaf_items)
 			la_leaf_items_pause(scan->leaf_items);
 	});
-	la_guard_owner_free(scan->owner);
+	la_guard_owner_free(scan->owner, true);
 	scan->owner = NULL;
 	scan->window = NULL;
 	MemoryContextDelete(scan->context);
+}
+
+/*
+ * End the work after an error in it: the guard has released every resource.
+ */
+static void
+la_work_fail(LaIndexScan *scan)
+{
+	scan->counters.errors_total++;
+	scan->owner = NULL;
+	la_window_drop(scan->window, InvalidBlockNumber);
+	la_enter_state(scan, LA_SCAN_OUT);
+	MemoryContextDelete(scan->context); /* calls la_work_reset() */
 }
 
 /*
@@ -618,14 +631,7 @@ la_fill(LaIndexScan *scan)
 	la_sleeps_are_stale = true;
 	if (!la_guard_run(scan->owner, la_fill_body, &call))
 	{
-		scan->counters.errors_total++;
-		la_window_abandon(scan->window);
-		if (scan->scout)
-			la_scout_forget(scan->scout);
-		if (scan->leaf_items)
-			scan->leaf_items->vmbuffer = InvalidBuffer;
-		la_drop(scan);
-		la_enter_state(scan, LA_SCAN_OUT);
+		la_work_fail(scan);
 		return false;
 	}
 

@@ -132,33 +132,41 @@ la_scout_is_allowed(const LaScoutTarget *target)
  */
 typedef struct LaUncounted
 {
-	int64		shared_hit;
-	int64		local_hit;
-	bool		had_stats;
-	LaTableCounts stats;
+	int64		numscans;
+	int64		fetched;
+	int64		hit;
 } LaUncounted;
 
-static void
-la_uncounted_begin(Relation index, LaUncounted *save)
+static inline LaUncounted
+la_uncounted_begin(Relation rel)
 {
-	save->shared_hit = pgBufferUsage.shared_blks_hit;
-	save->local_hit = pgBufferUsage.local_blks_hit;
-	save->had_stats = (index->pgstat_info != NULL);
-	if (save->had_stats)
-		save->stats = la_pgstat_counts(index);
+	LaUncounted save = {0, 0, 0};
+
+	if (rel->pgstat_info != NULL)
+	{
+		save.numscans = la_stat_numscans(rel);
+		save.fetched = la_stat_fetched(rel);
+		save.hit = la_stat_hit(rel);
+	}
+	return save;
 }
 
-static void
-la_uncounted_end(Relation index, const LaUncounted *save)
+/*
+ * Put back the scans and the hits.  What was not a hit was read on our account
+ * once and will be a hit of the real scan: the read stays counted.
+ */
+static inline void
+la_uncounted_end(Relation rel, LaUncounted save)
 {
-	pgBufferUsage.shared_blks_hit = save->shared_hit;
-	pgBufferUsage.local_blks_hit = save->local_hit;
-	if (index->pgstat_info == NULL)
-		return;
-	if (save->had_stats)
-		la_pgstat_counts(index) = save->stats;
-	else
-		memset(&la_pgstat_counts(index), 0, sizeof(LaTableCounts));
+	if (rel->pgstat_info != NULL)
+	{
+		int64		read = (la_stat_fetched(rel) - save.fetched) -
+			(la_stat_hit(rel) - save.hit);
+
+		la_stat_numscans(rel) = save.numscans;
+		la_stat_fetched(rel) = save.fetched + read;
+		la_stat_hit(rel) = save.hit;
+	}
 }
 
 /*
@@ -291,13 +299,18 @@ la_scout_next(LaSource *source, BlockNumber *blkno)
 {
 	LaScout    *scout = (LaScout *) source;
 	Relation	index = scout->target->real->indexRelation;
+	Relation	heap = scout->target->heap; /* its visibility map */
 	MemoryContext save = MemoryContextSwitchTo(scout->context);
-	LaUncounted uncounted;
-	LaSourceResult result;
+	int64		shared_hit = pgBufferUsage.shared_blks_hit;
+	int64		local_hit = pgBufferUsage.local_blks_hit;
+	LaUncounted of_index = la_uncounted_begin(index);
+	LaUncounted of_heap = la_uncounted_begin(heap);
+	LaSourceResult result = la_scout_advance(scout, blkno);
 
-	la_uncounted_begin(index, &uncounted);
-	result = la_scout_advance(scout, blkno);
-	la_uncounted_end(index, &uncounted);
+	la_uncounted_end(heap, of_heap);
+	la_uncounted_end(index, of_index);
+	pgBufferUsage.shared_blks_hit = shared_hit;
+	pgBufferUsage.local_blks_hit = local_hit;
 
 	MemoryContextSwitchTo(save);
 	return result;
@@ -369,19 +382,6 @@ la_scout_close(LaScout *scout)
 		ReleaseBuffer(scout->vmbuffer);
 		scout->vmbuffer = InvalidBuffer;
 	}
-	MemoryContextReset(scout->context);
-	scout->state = LA_SCOUT_CLOSED;
-}
-
-/*
- * An error has released all pins of the scout: forget it without touching the
- * access method.
- */
-void
-la_scout_forget(LaScout *scout)
-{
-	scout->desc = NULL;
-	scout->vmbuffer = InvalidBuffer;
 	MemoryContextReset(scout->context);
 	scout->state = LA_SCOUT_CLOSED;
 }

@@ -59,6 +59,5 @@ extern bool la_scout_is_allowed(const LaScoutTarget *target);
 extern void la_scout_lost_sync(LaScout *scout);
 extern void la_scout_pause(LaScout *scout);
 extern void la_scout_close(LaScout *scout);
-extern void la_scout_forget(LaScout *scout);
 
 #endif							/* LA_SCOUT_H */

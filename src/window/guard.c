@@ -57,15 +57,15 @@ la_guard_owner_create(void)
 }
 
 /*
- * Release what the owner may still hold, and the owner.  Everything should
- * have been given back by now; PostgreSQL warns of what was not.
+ * Release what the owner may still hold, and the owner.  In the good case
+ * everything has been given back by now; PostgreSQL warns of what was not.
  */
 void
-la_guard_owner_free(ResourceOwner owner)
+la_guard_owner_free(ResourceOwner owner, bool is_good)
 {
-	ResourceOwnerRelease(owner, RESOURCE_RELEASE_BEFORE_LOCKS, true, false);
-	ResourceOwnerRelease(owner, RESOURCE_RELEASE_LOCKS, true, false);
-	ResourceOwnerRelease(owner, RESOURCE_RELEASE_AFTER_LOCKS, true, false);
+	ResourceOwnerRelease(owner, RESOURCE_RELEASE_BEFORE_LOCKS, is_good, false);
+	ResourceOwnerRelease(owner, RESOURCE_RELEASE_LOCKS, is_good, false);
+	ResourceOwnerRelease(owner, RESOURCE_RELEASE_AFTER_LOCKS, is_good, false);
 	ResourceOwnerDelete(owner);
 }
 
@@ -91,8 +91,8 @@ la_error_is_ours(const ErrorData *edata, int nest_level, Snapshot snapshot)
 /*
  * Call body(arg) with the given resource owner.
  *
- * Returns true if it came back, false if it failed.  After a failure nothing
- * is held under the owner any more, and the owner is still usable.
+ * Returns true if it came back, false if it failed.  After a failure the owner
+ * is gone, and all that was held under it.
  */
 bool
 la_guard_run(ResourceOwner owner, void (*body) (void *), void *arg)
@@ -130,9 +130,7 @@ la_guard_run(ResourceOwner owner, void (*body) (void *), void *arg)
 		ConditionVariableCancelSleep();
 		RESUME_INTERRUPTS();
 
-		ResourceOwnerRelease(owner, RESOURCE_RELEASE_BEFORE_LOCKS, false, false);
-		ResourceOwnerRelease(owner, RESOURCE_RELEASE_LOCKS, false, false);
-		ResourceOwnerRelease(owner, RESOURCE_RELEASE_AFTER_LOCKS, false, false);
+		la_guard_owner_free(owner, false);
 
 		InterruptHoldoffCount = save_holdoff;
 		QueryCancelHoldoffCount = save_cancel_holdoff;

@@ -13,7 +13,7 @@
 #include "utils/resowner.h"
 
 extern ResourceOwner la_guard_owner_create(void);
-extern void la_guard_owner_free(ResourceOwner owner);
+extern void la_guard_owner_free(ResourceOwner owner, bool is_good);
 extern bool la_guard_run(ResourceOwner owner, void (*body) (void *), void *arg);
 
 #endif							/* LA_GUARD_H */
