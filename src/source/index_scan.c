@@ -205,10 +205,10 @@ la_unbind(LaIndexScan *scan)
 	if (scan->desc != NULL)
 	{
 		labound_delete(la_bound, scan->desc);
+		la_last_desc = scan->desc;
+		la_last_scan = NULL;
 		scan->desc = NULL;
 	}
-	la_last_desc = NULL;
-	la_last_scan = NULL;
 }
 
 /*
@@ -256,7 +256,8 @@ la_bind(IndexScanDesc desc)
 	bound = labound_insert(la_bound, desc, &found);
 	Assert(!found);
 	bound->scan = scan;
-	la_last_desc = NULL;
+	la_last_desc = desc;
+	la_last_scan = scan;
 
 	scan->desc = desc;
 	scan->target.real = desc;
