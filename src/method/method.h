@@ -51,7 +51,7 @@ typedef struct LaMethod
 	/*
 	 * Optional.  May another read be started now?  If this says no, the rest
 	 * of the window is started later, when the scan has moved on.  NULL means
-	 * always.
+	 * always.  Must not raise errors.
 	 */
 	bool		(*ready) (LaWindow *window);
 

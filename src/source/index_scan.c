@@ -609,6 +609,7 @@ static bool
 la_fill(LaIndexScan *scan)
 {
 	LaFillCall	call = {scan, LA_FILL_OK};
+	int64		nwindows;
 
 	/* A scout that must seek finds the scan, not the end of the queue. */
 	if (scan->scout && scan->scout->state <= LA_SCOUT_BEHIND)
@@ -629,12 +630,16 @@ la_fill(LaIndexScan *scan)
 	}
 
 	scan->target.entries_left = la_entries_left(scan);
-	la_sleeps_are_stale = true;
+	nwindows = scan->counters.windows_total;
 	if (!la_guard_run(scan->owner, la_fill_body, &call))
 	{
 		la_work_fail(scan);
 		return false;
 	}
+
+	/* The scout may have slept for an index page. */
+	if (scan->counters.windows_total != nwindows)
+		la_sleeps_are_stale = true;
 
 	switch (call.result)
 	{

@@ -154,10 +154,10 @@ la_window_is_empty(const LaWindow *window)
  * Is there room for another window, or a rest of the last one to start?
  */
 bool
-la_window_wants_fill(const LaWindow *window)
+la_window_wants_fill(LaWindow *window)
 {
 	if (window->next_run < window->nruns)
-		return true;
+		return window->method->ready == NULL || window->method->ready(window);
 	if (window->source_ended)
 		return false;
 	return window->nahead <= la_pace_distance(window->pace) / 2;

@@ -92,7 +92,7 @@ extern LaWindow *la_window_open(MemoryContext context, Relation rel,
 								LaCounters *counters, BlockNumber current);
 extern LaFill la_window_fill(LaWindow *window, LaSource *source);
 extern LaStep la_window_step(LaWindow *window, BlockNumber blkno);
-extern bool la_window_wants_fill(const LaWindow *window);
+extern bool la_window_wants_fill(LaWindow *window);
 extern bool la_window_is_empty(const LaWindow *window);
 extern void la_window_drop(LaWindow *window, BlockNumber current);
 extern void la_window_pause(LaWindow *window);
