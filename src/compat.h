@@ -151,6 +151,16 @@ la_smgr_prefetch(SMgrRelation smgr, ForkNumber fork, BlockNumber first,
 #endif
 
 /*
+ * A buffer that was being read when an error came.  From 16 the resource owner
+ * knows of it; before, the server ends it by name.
+ */
+#if PG_VERSION_NUM >= 160000
+#define la_buffer_io_error_cleanup() ((void) 0)
+#else
+#define la_buffer_io_error_cleanup() AbortBufferIO()
+#endif
+
+/*
  * The name of the server's I/O method, or NULL before 18.
  */
 #if LA_HAVE_AIO

@@ -30,6 +30,7 @@
 
 #include "compat.h"
 #include "method/method.h"
+#include "storage/bufpage.h"
 
 #ifdef USE_PREFETCH
 #define LA_HAVE_ADVICE 1
@@ -76,6 +77,13 @@ la_aio_or_advice(Relation rel, const char **reason)
 			*reason = "io_method \"sync\" reads nothing asynchronously, kernel advice does";
 		return method;
 	}
+
+	/*
+	 * The server's asynchronous reads repair or accept a bad page in silence
+	 * then; the query's own read must be the one to warn of it.
+	 */
+	if (zero_damaged_pages || ignore_checksum_failure)
+		return la_advice_or_none(reason);
 	*reason = "the server's asynchronous I/O fills shared buffers";
 	return &la_method_aio;
 }

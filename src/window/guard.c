@@ -16,9 +16,12 @@
  *	  an index for a tuple, so all that are held were taken inside the body.
  *	- waits: condition variables, the reported wait event, a wait for the only
  *	  pin of a buffer
- *	- staged asynchronous I/O (18)
+ *	- staged asynchronous I/O (18), a buffer that was being read (15)
  *	- pins and references, which belong to the resource owner
  *	- the interrupt hold-off count, which ereport() has reset
+ *
+ * The client hears nothing of it, nor of a warning that came first (a page that
+ * fails its checksum warns before it fails); the server's log does.
  *
  * Why not a subtransaction?  It is not allowed in parallel mode before 18, it
  * uses up subtransaction ids, and it runs other extensions' callbacks, once
@@ -39,6 +42,7 @@
 #include "compat.h"
 #include "storage/condition_variable.h"
 #include "storage/lwlock.h"
+#include "utils/guc.h"
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
 #include "window/guard.h"
@@ -103,9 +107,11 @@ la_guard_run(ResourceOwner owner, void (*body) (void *), void *arg)
 	uint32		save_cancel_holdoff = QueryCancelHoldoffCount;
 	int			nest_level = GetCurrentTransactionNestLevel();
 	Snapshot	snapshot = ActiveSnapshotSet() ? GetActiveSnapshot() : NULL;
+	int			save_min_messages = client_min_messages;
 	volatile bool ok = true;
 
 	CurrentResourceOwner = owner;
+	client_min_messages = Max(client_min_messages, ERROR);
 	PG_TRY();
 	{
 		body(arg);
@@ -116,6 +122,7 @@ la_guard_run(ResourceOwner owner, void (*body) (void *), void *arg)
 
 		MemoryContextSwitchTo(save_context);
 		CurrentResourceOwner = save_owner;
+		client_min_messages = save_min_messages;
 
 		edata = CopyErrorData();
 		if (!la_error_is_ours(edata, nest_level, snapshot))
@@ -126,6 +133,7 @@ la_guard_run(ResourceOwner owner, void (*body) (void *), void *arg)
 		LWLockReleaseAll();
 		pgstat_report_wait_end();
 		la_aio_error_cleanup();
+		la_buffer_io_error_cleanup();
 		UnlockBuffers();
 		ConditionVariableCancelSleep();
 		RESUME_INTERRUPTS();
@@ -142,6 +150,7 @@ la_guard_run(ResourceOwner owner, void (*body) (void *), void *arg)
 	}
 	PG_END_TRY();
 	CurrentResourceOwner = save_owner;
+	client_min_messages = save_min_messages;
 
 	return ok;
 }
