@@ -1,0 +1,83 @@
+"""The version is the same wherever it is written; pg_lookahead.control is right.
+
+So is the oldest PostgreSQL, for which src/compat.h is.  Every release can be
+reached from the one before it with ALTER EXTENSION.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+NAME = "pg_lookahead"
+HEADING = re.compile(r"^## (.*)$", re.MULTILINE)
+RELEASE = re.compile(r"(\d+\.\d+\.\d+) \((unreleased|\d{4}-\d{2}-\d{2})\)")
+
+
+def find(root: Path, name: str, pattern: str) -> str | None:
+    """Return what a pattern finds in a file, or None."""
+    file = root / name
+    match = re.search(pattern, file.read_text(), re.MULTILINE) if file.exists() else None
+    return match[1] if match else None
+
+
+def check(root: Path) -> list[str]:
+    version = find(root, f"{NAME}.control", r"^default_version = '(.*)'$")
+    if version is None:
+        return [f"{NAME}.control: has no default_version"]
+    problems = []
+
+    def same(what: str, found: str | None, wanted: str) -> None:
+        if found != wanted:
+            says = f"says {found}" if found else "is not there"
+            problems.append(f"{what} {says}; it should be {wanted}")
+
+    meta = json.loads((root / "META.json").read_text())
+    provided = meta["provides"][NAME]
+    script = f"sql/{NAME}--{version}.sql"
+    same("META.json: version", meta["version"], version)
+    same(f"META.json: provides.{NAME}.version", provided["version"], version)
+    same(f"META.json: provides.{NAME}.file", provided["file"], script)
+    if not (root / script).exists():
+        problems.append(f"{script}: is not there")
+    same(
+        "src/report/views.c: LA_VERSION",
+        find(root, "src/report/views.c", r'^#define LA_VERSION "(.*)"$'),
+        version,
+    )
+    same(
+        "debian/changelog: the newest entry",
+        find(root, "debian/changelog", r"\A\S+ \((.*)-\d\S*\) "),
+        version,
+    )
+    problems += _changelog(root, version)
+
+    oldest = find(root, "src/compat.h", r"PG_VERSION_NUM < (\d+)0000\b") or "?"
+    needs = meta["prereqs"]["runtime"]["requires"]["PostgreSQL"]
+    same("META.json: the oldest PostgreSQL", needs, f"{oldest}.0.0")
+    pgversions = (root / "debian" / "pgversions").read_text().strip()
+    same("debian/pgversions", pgversions, f"{oldest}+")
+    return problems
+
+
+def _changelog(root: Path, version: str) -> list[str]:
+    problems = []
+    headings = HEADING.findall((root / "CHANGELOG.md").read_text())
+    releases = []
+    for heading in headings:
+        match = RELEASE.fullmatch(heading)
+        if not match:
+            problems.append(f'CHANGELOG.md: "{heading}" is not "X.Y.Z (YYYY-MM-DD)"')
+            continue
+        if match[2] == "unreleased" and releases:
+            problems.append(f"CHANGELOG.md: {match[1]} is not the newest, but unreleased")
+        releases.append(match[1])
+    if releases[:1] != [version]:
+        newest = releases[0] if releases else "nothing"
+        problems.append(f"CHANGELOG.md: the newest is {newest}; it should be {version}")
+    for newer, older in zip(releases, releases[1:]):
+        script = f"sql/{NAME}--{older}--{newer}.sql"
+        if not (root / script).exists():
+            problems.append(f"{script}: is not there, so {older} cannot be updated")
+    return problems

@@ -1,0 +1,153 @@
+"""Servers for the tests, one per way of reading ahead.
+
+LOOKAHEAD_SERVER names the server (`lookahead test` sets it); the embedded 18
+is the default.  Clusters start when the first test asks for them and live for
+the whole run; tests that crash, corrupt or reconfigure a server make their own
+with `new_cluster`.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import pytest
+from lookahead import build, privilege, servers, valgrind
+from lookahead.cluster import Cluster
+from lookahead.errors import LookaheadError
+from lookahead.servers import Server
+from support import LogWatch, Variant, prepare, variants_of
+
+CONF = {
+    # Small, so that tables of a few megabytes do not stay.
+    "shared_buffers": "8MB",
+    "max_connections": "20",
+    "max_parallel_workers": "4",
+    "autovacuum": "off",
+    "jit": "off",
+    "checkpoint_timeout": "1h",
+    # Whatever hangs is to fail.
+    "statement_timeout": "60s",
+    "pg_lookahead.start_after": "0",
+}
+
+NewCluster = Callable[..., Cluster]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "log_may_have(pattern): what the server may well log")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Under Valgrind everything takes minutes: run what was made for it."""
+    special = "test_valgrind.py"
+    under_valgrind = valgrind.VARIABLE in os.environ
+    reason = "runs without Valgrind" if under_valgrind else "runs with --valgrind"
+    for item in items:
+        if (item.path.name == special) != under_valgrind:
+            item.add_marker(pytest.mark.skip(reason=reason))
+
+
+def _server() -> Server:
+    return servers.by_name(os.environ.get("LOOKAHEAD_SERVER", "18-embedded"))
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run a test that wants a variant with each that the server has.
+
+    All tests of one variant run in a row, as they share a cluster.
+    """
+    if "variant" in metafunc.fixturenames:
+        metafunc.parametrize("variant", variants_of(_server()), ids=str, scope="session")
+
+
+@pytest.fixture(scope="session")
+def server() -> Server:
+    found = _server()
+    build.build_extension(found)
+    return found
+
+
+@pytest.fixture(scope="session")
+def template(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A fresh data directory, to be copied: cheaper than one initdb per cluster."""
+    cluster = Cluster(server)
+    cluster.init()
+    yield cluster.data
+    cluster.close()
+
+
+@pytest.fixture(scope="session")
+def new_cluster(server: Server, template: Path) -> Iterator[NewCluster]:
+    """Make a cluster, started and with the extension; stopped at the end."""
+    made: list[Cluster] = []
+
+    def make(
+        conf: Mapping[str, str] | None = None, *, start: bool = True, preload: bool = True
+    ) -> Cluster:
+        cluster = Cluster(server, conf={**CONF, **(conf or {})}, preload=preload)
+        made.append(cluster)
+        shutil.copytree(template, cluster.data)
+        privilege.give(cluster.data)
+        cluster.data.chmod(0o700)
+        if start:
+            cluster.start()
+            prepare(cluster)
+        return cluster
+
+    yield make
+    for cluster in made:
+        cluster.close()
+
+
+@pytest.fixture(scope="module")
+def own_cluster(new_cluster: NewCluster) -> Iterator[NewCluster]:
+    """Like new_cluster, but gone when the file of tests is done."""
+    made: list[Cluster] = []
+
+    def make(*args: object, **options: object) -> Cluster:
+        cluster = new_cluster(*args, **options)
+        made.append(cluster)
+        return cluster
+
+    yield make
+    for cluster in made:
+        cluster.close()
+
+
+@pytest.fixture(scope="session")
+def shared_clusters(new_cluster: NewCluster) -> Callable[[str | None], Cluster]:
+    """The clusters that most tests share, by io_method."""
+    running: dict[str | None, Cluster | LookaheadError] = {}
+
+    def get(io_method: str | None) -> Cluster:
+        if io_method not in running:
+            try:
+                running[io_method] = new_cluster({"io_method": io_method} if io_method else {})
+            except LookaheadError as error:
+                # A container may forbid io_uring.
+                if io_method != "io_uring":
+                    raise
+                running[io_method] = error
+        cluster = running[io_method]
+        if isinstance(cluster, LookaheadError):
+            pytest.skip(f"io_uring cannot be used here: {cluster}")
+        return cluster
+
+    return get
+
+
+@pytest.fixture
+def cluster(
+    request: pytest.FixtureRequest, shared_clusters: Callable[[str | None], Cluster]
+) -> Iterator[Cluster]:
+    """The shared cluster of the test's variant; its log must stay clean."""
+    variant: Variant | None = None
+    if "variant" in request.fixturenames:
+        variant = request.getfixturevalue("variant")
+    found = shared_clusters(variant.io_method if variant else None)
+    marks = request.node.iter_markers("log_may_have")
+    with LogWatch(found, allowed=[mark.args[0] for mark in marks]):
+        yield found

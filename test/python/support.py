@@ -1,0 +1,306 @@
+"""What the tests share: cold tables, counters, plans, the server's log."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import psycopg
+from lookahead.cluster import Cluster, evict
+from lookahead.servers import Server
+
+Connection = psycopg.Connection[tuple[Any, ...]]
+Row = tuple[Any, ...]
+
+# Another tablespace to move tables to, see cold().
+ELSEWHERE = "elsewhere"
+
+# What no test may leave in the log.
+SUSPICIOUS = re.compile(
+    r"TRAP:|PANIC:|FATAL:|WARNING:|terminated by signal|terminated by exception"
+    r"|leaked|not closed|refcount|unexpected"
+)
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One way of reading ahead: the server's io_method and our method."""
+
+    io_method: str | None
+    method: str
+
+    def __str__(self) -> str:
+        return f"{self.io_method}-{self.method}" if self.io_method else self.method
+
+    @property
+    def reads(self) -> bool:
+        """Method "none" does everything but read."""
+        return self.method != "none"
+
+
+def variants_of(server: Server) -> list[Variant]:
+    """Return the variants to test on a server, those of one cluster in a row."""
+    if server.major < 18:
+        return [Variant(None, "advice"), Variant(None, "none")]
+    found = [Variant("worker", "advice"), Variant("worker", "aio"), Variant("worker", "none")]
+    if server.io_uring:
+        found += [Variant("io_uring", "aio")]
+    return found
+
+
+def connect(cluster: Cluster, dbname: str = "postgres", **options: Any) -> Connection:
+    """Connect; never with prepared statements, whose plans outlive settings."""
+    return cluster.connect(dbname, prepare_threshold=None, **options)
+
+
+def prepare(cluster: Cluster) -> None:
+    """Make what every test needs in a new cluster."""
+    with connect(cluster) as connection:
+        connection.execute("CREATE EXTENSION pg_lookahead")
+        connection.execute("SET allow_in_place_tablespaces = on")
+        connection.execute(f"CREATE TABLESPACE {ELSEWHERE} LOCATION ''")
+
+
+def has_extension(cluster: Cluster, name: str) -> bool:
+    """Create an extension of the server's if it can be had."""
+    with connect(cluster) as connection:
+        row = connection.execute(
+            "SELECT count(*) FROM pg_available_extensions WHERE name = %s", (name,)
+        ).fetchone()
+        if not row or not row[0]:
+            return False
+        connection.execute("SET client_min_messages = error")
+        connection.execute(f"CREATE EXTENSION IF NOT EXISTS {name}")
+        return True
+
+
+def settings(connection: Connection, **values: object) -> None:
+    """SET settings; `__` in a name stands for the dot."""
+    for name, value in values.items():
+        connection.execute(
+            "SELECT set_config(%s, %s, false)", (name.replace("__", "."), str(value))
+        )
+
+
+def use(connection: Connection, variant: Variant, **values: object) -> None:
+    """Look ahead in this session in the way of the variant."""
+    settings(connection, pg_lookahead__method=variant.method, **values)
+
+
+INDEX_SCANS = {
+    "enable_seqscan": "off",
+    "enable_bitmapscan": "off",
+    "enable_indexscan": "on",
+    "enable_indexonlyscan": "on",
+    "max_parallel_workers_per_gather": "0",
+}
+
+SEQUENTIAL_SCANS = {
+    "enable_seqscan": "on",
+    "enable_bitmapscan": "off",
+    "enable_indexscan": "off",
+    "enable_indexonlyscan": "off",
+    "max_parallel_workers_per_gather": "0",
+}
+
+
+def value(
+    connection: Connection, query: str, parameters: Sequence[object] | None = None
+) -> Any:
+    """Return the only column of the only row."""
+    row = connection.execute(query, parameters).fetchone()
+    assert row is not None
+    return row[0]
+
+
+def script(connection: Connection, statements: str) -> None:
+    """Run statements one by one: VACUUM and others refuse to be in a row."""
+    for statement in statements.split(";"):
+        if statement.strip():
+            connection.execute(statement)
+
+
+def rows(connection: Connection, query: str) -> list[Row]:
+    return connection.execute(query).fetchall()
+
+
+# ---------------------------------------------------------------------------
+# Cold tables
+
+
+def cold(connection: Connection, *tables: str) -> None:
+    """Take tables out of shared buffers.
+
+    A table that moves to another tablespace is copied past shared buffers, and
+    its old buffers are dropped.  Works on every server and needs no restart.
+    """
+    for table in tables:
+        place = value(
+            connection,
+            "SELECT CASE reltablespace WHEN 0 THEN %s ELSE 'pg_default' END"
+            " FROM pg_class WHERE oid = %s::regclass",
+            (ELSEWHERE, table),
+        )
+        connection.execute(f"ALTER TABLE {table} SET TABLESPACE {place}")
+
+
+def cold_index(connection: Connection, *indexes: str) -> None:
+    for index in indexes:
+        place = value(
+            connection,
+            "SELECT CASE reltablespace WHEN 0 THEN %s ELSE 'pg_default' END"
+            " FROM pg_class WHERE oid = %s::regclass",
+            (ELSEWHERE, index),
+        )
+        connection.execute(f"ALTER INDEX {index} SET TABLESPACE {place}")
+
+
+def ice_cold(cluster: Cluster, connection: Connection, *tables: str) -> None:
+    """Take tables also out of the kernel's page cache: reads of them wait."""
+    cold(connection, *tables)
+    connection.execute("CHECKPOINT")
+    for table in tables:
+        path = value(connection, "SELECT pg_relation_filepath(%s::regclass)", (table,))
+        evict(cluster.data / path)
+
+
+# ---------------------------------------------------------------------------
+# Counters
+
+
+class Counters(NamedTuple):
+    """A row of pg_lookahead_session()."""
+
+    scans: int
+    windows: int
+    blocks_issued: int
+    blocks_used: int
+    blocks_wasted: int
+    blocks_hit: int
+    blocks_dropped: int
+    waits: int
+    errors: int
+    depth_max: int
+    pins_held: int
+
+
+def session(connection: Connection) -> Counters:
+    row = connection.execute("SELECT * FROM pg_lookahead_session()").fetchone()
+    assert row is not None
+    return Counters(*row)
+
+
+class Change:
+    """What the session's counters gained in a block of code; see gained()."""
+
+    def __init__(self) -> None:
+        self.scans = self.windows = self.blocks_issued = self.blocks_used = 0
+        self.blocks_wasted = self.blocks_hit = self.blocks_dropped = 0
+        self.waits = self.errors = 0
+
+    def __repr__(self) -> str:
+        return f"Change({self.__dict__})"
+
+
+@contextmanager
+def gained(connection: Connection) -> Iterator[Change]:
+    """Measure what a session looked ahead; check what always holds."""
+    change = Change()
+    before = session(connection)
+    yield change
+    after = session(connection)
+    for name in change.__dict__:
+        setattr(change, name, getattr(after, name) - getattr(before, name))
+    assert after.pins_held == 0
+    assert change.blocks_issued == change.blocks_used + change.blocks_wasted, change
+
+
+# ---------------------------------------------------------------------------
+# Plans
+
+
+def plan_nodes(connection: Connection, query: str, options: str = "") -> list[dict[str, Any]]:
+    """Return every node of a query's plan, parents first."""
+    document = value(connection, f"EXPLAIN (FORMAT json{options}) {query}")
+
+    def walk(node: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        yield node
+        for child in node.get("Plans", []):
+            yield from walk(child)
+
+    return list(walk(document[0]["Plan"]))
+
+
+def require_node(connection: Connection, query: str, kind: str, index: str | None = None) -> None:
+    """Fail unless the plan has this node: otherwise the test tests nothing."""
+    nodes = plan_nodes(connection, query)
+    for node in nodes:
+        if node["Node Type"] == kind and index in (None, node.get("Index Name")):
+            return
+    found = [(node["Node Type"], node.get("Index Name")) for node in nodes]
+    raise AssertionError(f"the plan has no {kind} of {index}: {found}")
+
+
+# ---------------------------------------------------------------------------
+# Pins and the log
+
+
+def pins(connection: Connection, *relations: str) -> list[Row]:
+    """Return (relation, block, backends) of every pinned buffer of relations.
+
+    Needs pg_buffercache.  All relations of the database if none is named.
+    """
+    return connection.execute(
+        "SELECT c.oid::regclass::text, b.relblocknumber, b.pinning_backends"
+        " FROM pg_buffercache b JOIN pg_class c ON b.relfilenode = pg_relation_filenode(c.oid)"
+        " WHERE b.reldatabase = (SELECT oid FROM pg_database WHERE datname = current_database())"
+        " AND c.oid >= 16384 AND b.pinning_backends > 0"
+        " AND (%(all)s OR c.oid = ANY (%(names)s::regclass[])) ORDER BY 1, 2",
+        {"all": not relations, "names": list(relations)},
+    ).fetchall()
+
+
+class LogWatch:
+    """Fails a block of code when the server logs something that it must not."""
+
+    def __init__(self, cluster: Cluster, allowed: Iterable[str] = ()) -> None:
+        self.cluster = cluster
+        self.allowed = [re.compile(pattern) for pattern in allowed]
+        self.start = 0
+
+    def __enter__(self) -> LogWatch:
+        log = self.cluster.log
+        self.start = log.stat().st_size if log.exists() else 0
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            found = self.suspicious()
+            assert not found, "the server logged:\n" + "\n".join(found)
+
+    def text(self) -> str:
+        with self.cluster.log.open(errors="replace") as file:
+            file.seek(self.start)
+            return file.read()
+
+    def suspicious(self) -> list[str]:
+        return [
+            line
+            for line in self.text().splitlines()
+            if SUSPICIOUS.search(line) and not any(p.search(line) for p in self.allowed)
+        ]
+
+
+def signal_backend(pid: int, name: str) -> None:
+    """Send a signal to one backend of ours."""
+    subprocess.run(["kill", f"-{name}", str(pid)], check=True)
+
+
+def seed() -> int:
+    """The seed of random tests; LOOKAHEAD_SEED repeats or varies a run."""
+    return int(os.environ.get("LOOKAHEAD_SEED", "1"))

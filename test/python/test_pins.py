@@ -1,0 +1,173 @@
+"""Between two calls of the executor look-ahead pins nothing.
+
+A cursor that is not fetched from may stay open for hours.  Its own pins are
+what they are without look-ahead; ours must be none, or VACUUM would wait.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+from lookahead.cluster import Cluster
+from support import (
+    INDEX_SCANS,
+    Connection,
+    Row,
+    Variant,
+    cold,
+    connect,
+    gained,
+    has_extension,
+    pins,
+    plan_nodes,
+    rows,
+    script,
+    session,
+    settings,
+    use,
+    value,
+)
+
+SETUP = """
+CREATE TABLE pinned (id int, a int, b int, p point, filler text) WITH (fillfactor = 20);
+INSERT INTO pinned SELECT i, (i * 7919) % 4001, i % 40, point((i * 7919) % 4001, i), repeat('x', 100)
+  FROM generate_series(1, 4000) i;
+CREATE INDEX pinned_a ON pinned (a);
+CREATE INDEX pinned_b ON pinned (b);
+CREATE INDEX pinned_hash ON pinned USING hash (b);
+CREATE INDEX pinned_gist ON pinned USING gist (p);
+CREATE INDEX pinned_spgist ON pinned USING spgist (p);
+VACUUM ANALYZE pinned;
+UPDATE pinned SET filler = 'y' WHERE id % 3 = 0;
+CREATE UNLOGGED TABLE unlogged (a int, filler text) WITH (fillfactor = 20);
+INSERT INTO unlogged SELECT a, filler FROM pinned;
+CREATE INDEX unlogged_a ON unlogged (a);
+ANALYZE unlogged;
+"""
+
+# Rows of a page have neighbouring keys, the pages are in random order.  All is
+# frozen, then the pages from key 100 on get new rows.
+FREEZE_SETUP = """
+DROP TABLE IF EXISTS pages;
+CREATE TABLE pages (a int, filler text) WITH (fillfactor = 40);
+INSERT INTO pages SELECT ((i / 10) * 79) % 400 * 10 + i % 10, repeat('x', 280)
+  FROM generate_series(0, 3999) i;
+CREATE INDEX pages_a ON pages (a);
+VACUUM (FREEZE, ANALYZE) pages;
+UPDATE pages SET filler = repeat('y', 280) WHERE a >= 100;
+"""
+
+# name: (query, a node of its plan)
+QUERIES = {
+    "btree": ("SELECT a, id FROM pinned WHERE a > 10 ORDER BY a", "Index Scan"),
+    "backward": ("SELECT a, id FROM pinned ORDER BY a DESC", "Index Scan"),
+    "index_only": ("SELECT a FROM pinned WHERE a > 10 ORDER BY a", "Index Only Scan"),
+    "hash": ("SELECT id FROM pinned WHERE b = 7", "Index Scan"),
+    "gist": ("SELECT id FROM pinned WHERE p <@ box '((0,0),(3000,3000))'", "Index Scan"),
+    "nearest": ("SELECT id FROM pinned ORDER BY p <-> point '(9,9)'", "Index Scan"),
+    "unlogged": ("SELECT a, filler FROM unlogged WHERE a > 10 ORDER BY a", "Index Scan"),
+    "merge": (
+        "SELECT x.id, y.id FROM pinned x JOIN pinned y ON x.a = y.b AND y.id > 2",
+        "Merge Join",
+    ),
+    "nested": (
+        "SELECT x.id, y.id FROM pinned x, LATERAL (SELECT id FROM pinned y WHERE y.a > x.b"
+        " ORDER BY y.a LIMIT 20) y WHERE x.a > 10 ORDER BY x.a",
+        "Nested Loop",
+    ),
+}
+
+RELATIONS = (
+    "pinned", "pinned_a", "pinned_b", "pinned_hash", "pinned_gist", "pinned_spgist",
+    "unlogged", "unlogged_a",
+)  # fmt: skip
+
+MOVES = ("1", "1", "30", "300", "BACKWARD 5", "1", "FORWARD 40", "1")
+
+
+@pytest.fixture
+def tables(cluster: Cluster) -> Cluster:
+    if not has_extension(cluster, "pg_buffercache"):
+        pytest.skip("this server has no pg_buffercache")
+    with connect(cluster) as connection:
+        if value(connection, "SELECT to_regclass('pinned')") is None:
+            script(connection, SETUP)
+    return cluster
+
+
+def prepared(connection: Connection, name: str, variant: Variant, *, enabled: bool) -> str:
+    """Set a session up for a query, with cold tables; return the query."""
+    query, node = QUERIES[name]
+    use(
+        connection,
+        variant,
+        **INDEX_SCANS,
+        enable_material="off",
+        enable_sort="off",
+        enable_hashjoin="off",
+        cursor_tuple_fraction="1",
+        pg_lookahead__enabled="on" if enabled else "off",
+    )
+    cold(connection, "pinned", "unlogged")
+    assert node in {found["Node Type"] for found in plan_nodes(connection, query)}
+    return query
+
+
+def walk(
+    connection: Connection, query: str, look: Callable[[], list[Row]]
+) -> Iterator[tuple[list[Row], list[Row]]]:
+    """Move a cursor about; yield the rows and the pins after each move."""
+    connection.execute("BEGIN")
+    connection.execute(f"DECLARE c SCROLL CURSOR FOR {query}")
+    for move in MOVES:
+        yield rows(connection, f"FETCH {move} FROM c"), look()
+    connection.execute("COMMIT")
+
+
+@pytest.mark.parametrize("name", QUERIES)
+def test_no_pins_after_a_fetch(tables: Cluster, variant: Variant, name: str) -> None:
+    with connect(tables) as connection, connect(tables) as other:
+
+        def look() -> list[Row]:
+            assert session(connection).pins_held == 0
+            return pins(other, *RELATIONS)
+
+        query = prepared(connection, name, variant, enabled=False)
+        without = list(walk(connection, query, look))
+        query = prepared(connection, name, variant, enabled=True)
+        with gained(connection) as change:
+            with_it = list(walk(connection, query, look))
+        assert with_it == without
+        assert change.scans > 0
+        if variant.reads:
+            assert change.blocks_issued > 0
+        assert pins(other) == []
+
+
+def test_vacuum_freeze_beside_an_idle_cursor(tables: Cluster, variant: Variant) -> None:
+    """VACUUM FREEZE wants each page that it freezes for itself.
+
+    The page that the cursor stands on, and pins, has nothing to freeze; those
+    that look-ahead has come to have.
+    """
+    with connect(tables) as connection, connect(tables) as other:
+        script(connection, FREEZE_SETUP)
+        cold(connection, "pages")
+        use(connection, variant, **INDEX_SCANS)
+        connection.execute("BEGIN")
+        connection.execute("DECLARE c CURSOR FOR SELECT a, filler FROM pages ORDER BY a")
+        assert [a for a, _ in rows(connection, "FETCH 25 FROM c")] == list(range(25))
+        assert len(pins(other, "pages", "pages_a")) == 1
+
+        settings(other, statement_timeout="20s")
+        frozen = "SELECT relfrozenxid::text FROM pg_class WHERE relname = 'pages'"
+        before = value(other, frozen)
+        other.execute("VACUUM (FREEZE, INDEX_CLEANUP on) pages")
+        assert value(other, frozen) != before
+
+        rest = [a for a, _ in rows(connection, "FETCH ALL FROM c")]
+        assert rest == list(range(25, 4000))
+        with gained(connection) as change:
+            connection.execute("COMMIT")
+        assert not variant.reads or change.blocks_issued > 0

@@ -1,0 +1,6 @@
+"""`python -m lookahead`: what the launcher runs inside its virtual environment."""
+
+from .cli import main
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,278 @@
+"""Probes: what one run cost, seen from the client, the server and the kernel.
+
+A run is bracketed by two `Snapshot`s.  Each collects cumulative counters from
+several places, because no single one tells the truth about look-ahead:
+
+  server      blocks and waits (pg_statio_*, pg_stat_database); a block that
+              advice brought into the page cache still counts as read here
+  extension   pg_lookahead_session(), in the look-ahead arm
+  /proc       CPU of the backend, and of all server processes together, since
+              io workers do work for a scan that its backend does not show
+  device      sectors and requests that really reached the disk; other
+              processes of the machine are in there too
+
+Everything except the server's own counters may be missing (another system, no
+privilege) and is then None in the result, never an error.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import hashlib
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import psycopg
+from psycopg import sql
+from psycopg.rows import dict_row
+
+SECTOR = 512
+SQL_FOLDER = Path(__file__).parent / "sql"
+
+# Nodes that may stand above the scan without changing what it does.
+HARMLESS_NODES = {"Limit", "Aggregate", "Subquery Scan", "Result"}
+
+SESSION_COLUMNS = (
+    "scans", "windows", "blocks_issued", "blocks_used", "blocks_wasted",
+    "blocks_hit", "blocks_dropped", "waits", "errors", "depth_max", "pins_held",
+)  # fmt: skip
+
+
+# Those of them that are a level and not a count: the later value is the answer.
+LEVELS = ("depth_max", "pins_held")
+
+
+class PlanRejected(Exception):
+    """The planner chose another plan than the one this case measures."""
+
+
+@cache
+def _sql_text(name: str) -> str:
+    return (SQL_FOLDER / f"{name}.sql").read_text()
+
+
+def load_sql(name: str, **parts: Any) -> sql.Composed:
+    """Return sql/<name>.sql with its {placeholders} filled in.
+
+    A str becomes an identifier, an int a literal, and Composables stay.
+    """
+    filled: dict[str, sql.Composable] = {}
+    for key, part in parts.items():
+        if isinstance(part, sql.Composable):
+            filled[key] = part
+        elif isinstance(part, str):
+            filled[key] = sql.Identifier(part)
+        else:
+            filled[key] = sql.Literal(part)
+    return sql.SQL(_sql_text(name)).format(**filled)
+
+
+def scan_query(name: str, table: str, first: int, last: int, direction: str) -> sql.Composed:
+    """Return the timed (`bench_scan`) or the checking (`bench_answer`) query."""
+    order = sql.SQL("DESC" if direction == "backward" else "ASC")
+    return load_sql(name, table=table, first=first, last=last, direction=order)
+
+
+def check_plan(
+    conn: psycopg.Connection[Any], query: sql.Composed, table: str, direction: str
+) -> None:
+    """Raise PlanRejected unless *query* is one plain index scan of *table*.
+
+    A benchmark of index scans that quietly measures a sort over a sequential
+    scan would pass every goal, so a case with another plan is refused.
+    """
+    row = conn.execute(sql.SQL("EXPLAIN (FORMAT JSON) ") + query).fetchone()
+    assert row is not None
+    node = row[0][0]["Plan"]
+    while node["Node Type"] in HARMLESS_NODES and len(node.get("Plans", [])) == 1:
+        node = node["Plans"][0]
+    found = (node["Node Type"], node.get("Relation Name"), node.get("Scan Direction"))
+    if found != ("Index Scan", table, direction.capitalize()):
+        wanted = f"Index Scan on {table}, {direction}"
+        raise PlanRejected(f"wanted {wanted}; the plan is {found[0]} on {found[1]}, {found[2]}")
+
+
+def server_settings(conn: psycopg.Connection[Any]) -> dict[str, str]:
+    """Return the settings that must agree between runs that are compared."""
+    return dict(conn.execute(load_sql("bench_settings")).fetchall())
+
+
+def settings_digest(settings: dict[str, str]) -> str:
+    text = "\n".join(f"{name}={value}" for name, value in sorted(settings.items()))
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def device_of(folder: Path) -> str | None:
+    """Return the name of the block device that holds *folder*, if it is one."""
+    number = folder.stat().st_dev
+    place = Path(f"/sys/dev/block/{os.major(number)}:{os.minor(number)}")
+    return place.resolve().name if place.exists() else None
+
+
+def _device_reads(device: str | None) -> tuple[int, int] | None:
+    """Return read requests and bytes of a block device since boot."""
+    try:
+        for line in Path("/proc/diskstats").read_text().splitlines():
+            fields = line.split()
+            if fields[2] == device:
+                return int(fields[3]), int(fields[5]) * SECTOR
+    except OSError:
+        pass
+    return None
+
+
+def _cpu_ms(pid: int) -> float | None:
+    """Return the CPU time of a process; schedstat is exact, stat counts ticks."""
+    try:
+        return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) / 1e6
+    except (OSError, ValueError):
+        pass
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) * 1000 / os.sysconf("SC_CLK_TCK")
+    except (OSError, ValueError):
+        return None
+
+
+def _children(parent: int) -> list[int]:
+    try:
+        return [
+            int(pid)
+            for task in Path(f"/proc/{parent}/task").iterdir()
+            for pid in (task / "children").read_text().split()
+        ]
+    except OSError:
+        return []
+
+
+def _read_bytes(pid: int) -> int | None:
+    """Return the bytes a process made the disk read."""
+    try:
+        for line in Path(f"/proc/{pid}/io").read_text().splitlines():
+            if line.startswith("read_bytes:"):
+                return int(line.split()[1])
+    except (OSError, ValueError):
+        pass
+    return None
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """Cumulative counters at one moment; the difference of two is a run."""
+
+    server: dict[str, float]
+    lookahead: dict[str, int] | None
+    backend_cpu_ms: float | None
+    server_cpu_ms: float | None
+    backend_read_bytes: int | None
+    device: tuple[int, int] | None
+
+
+class Probe:
+    """Takes snapshots of one backend and times queries in it."""
+
+    def __init__(
+        self, conn: psycopg.Connection[Any], data: Path, table: str, lookahead: bool
+    ) -> None:
+        self.conn = conn
+        self.table = table
+        self.lookahead = lookahead
+        self.pid = conn.info.backend_pid
+        self.postmaster = int((data / "postmaster.pid").read_text().split()[0])
+        self.device = device_of(data)
+
+    def pin(self, number: int) -> None:
+        """Keep the backend on one processor, where the system allows it.
+
+        Both arms of a cached case share one: two processors are never equally
+        busy, and what is in their caches is worth more than what we look for.
+        """
+        with contextlib.suppress(OSError, AttributeError):
+            processors = sorted(os.sched_getaffinity(0))
+            os.sched_setaffinity(self.pid, {processors[number % len(processors)]})
+
+    def snapshot(self) -> Snapshot:
+        """Collect all counters; the queries needed for it come first.
+
+        The forced flush belongs to its own statement: the server hands its
+        counters over between statements, not within one.
+        """
+        self.conn.execute("SELECT pg_stat_force_next_flush()")
+        with self.conn.cursor(row_factory=dict_row) as cur:
+            cur.execute(load_sql("bench_counters"), (self.table,))
+            server = cur.fetchone() or {}
+        return Snapshot(
+            server={key: float(value) for key, value in server.items()},
+            lookahead=self._session_counters(),
+            backend_cpu_ms=_cpu_ms(self.pid),
+            server_cpu_ms=self._all_cpu(),
+            backend_read_bytes=_read_bytes(self.pid),
+            device=_device_reads(self.device),
+        )
+
+    def _session_counters(self) -> dict[str, int] | None:
+        if not self.lookahead:
+            return None
+        with self.conn.cursor(row_factory=dict_row) as cur:
+            row = cur.execute("SELECT * FROM pg_lookahead_session()").fetchone() or {}
+        return {name: int(row[name]) for name in SESSION_COLUMNS if row.get(name) is not None}
+
+    def _all_cpu(self) -> float | None:
+        spent = [_cpu_ms(pid) for pid in [self.postmaster, *_children(self.postmaster)]]
+        return sum(ms for ms in spent if ms is not None) if spent else None
+
+    def timed(self, queries: Sequence[sql.Composed]) -> tuple[list[float], list[Any]]:
+        """Run the queries; return each one's elapsed ms and its rows.
+
+        The queries are rendered beforehand and Python's collector is held off,
+        so that what is measured is the round trip.
+        """
+        texts = [query.as_bytes(self.conn) for query in queries]
+        elapsed: list[float] = []
+        answers: list[Any] = []
+        cur = self.conn.cursor()
+        gc.disable()
+        try:
+            for text in texts:
+                start = time.perf_counter_ns()
+                cur.execute(text)
+                rows = cur.fetchall()
+                elapsed.append((time.perf_counter_ns() - start) / 1e6)
+                answers.append(rows)
+        finally:
+            gc.enable()
+        return elapsed, answers
+
+
+def difference(before: Snapshot, after: Snapshot) -> dict[str, Any]:
+    """Return what happened between two snapshots, as it goes into the result."""
+
+    def less(late: float | None, early: float | None) -> float | None:
+        return None if late is None or early is None else round(late - early, 3)
+
+    result: dict[str, Any] = {
+        name: less(value, before.server.get(name)) for name, value in after.server.items()
+    }
+    result["backend_cpu_ms"] = less(after.backend_cpu_ms, before.backend_cpu_ms)
+    result["server_cpu_ms"] = less(after.server_cpu_ms, before.server_cpu_ms)
+    result["backend_read_bytes"] = less(after.backend_read_bytes, before.backend_read_bytes)
+    if before.device and after.device:
+        result["device_reads"] = after.device[0] - before.device[0]
+        result["device_read_bytes"] = after.device[1] - before.device[1]
+    if after.lookahead is not None and before.lookahead is not None:
+        result["lookahead"] = {
+            name: value if name in LEVELS else value - before.lookahead.get(name, 0)
+            for name, value in after.lookahead.items()
+        }
+    return result
+
+
+def answer_digest(answers: Sequence[Any]) -> str:
+    """Return one hash for the rows of all queries of a run."""
+    return hashlib.sha256(repr(list(answers)).encode()).hexdigest()[:16]

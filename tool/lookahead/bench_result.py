@@ -1,0 +1,222 @@
+"""From runs to the result: the JSON that every table and page is made from.
+
+Per cell: both arms' medians and spreads, their ratio with its interval, blocks,
+waits and CPU, and a verdict.  A cell can be met, missed or not significant; and
+it is *failed*, whatever its times, when the plan was not the intended one, the
+answers differ, or the two arms ran under different settings.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from . import stats
+from .bench_index_scan import MATRIX_MEAN_GOAL, WASTED_GOAL, Cell
+from .bench_measure import LEVELS
+from .bench_store import FORMAT, Store, now
+
+STOCK = "stock"
+LOOKAHEAD = "lookahead"
+ARMS = (STOCK, LOOKAHEAD)
+FAILED = "failed"
+
+# Scans of these groups run to the end of their range, so that a block that was
+# read and never used is waste and not an early end of the query.
+COMPLETE_GROUPS = ("random", "matrix", "pagecache")
+
+# The share of wasted blocks in a handful of reads is chance.
+LEAST_ISSUED = 1000
+
+METRICS = (
+    "heap_blks_read", "heap_blks_hit", "idx_blks_read", "idx_blks_hit",
+    "heap_tuples", "waits_ms", "backend_cpu_ms", "server_cpu_ms",
+    "device_reads", "device_read_bytes", "instructions",
+)  # fmt: skip
+
+
+def medians(runs: Sequence[dict[str, Any]]) -> dict[str, float]:
+    """Return the median of every metric that the runs have."""
+    found = {}
+    for name in METRICS:
+        values = [run[name] for run in runs if run.get(name) is not None]
+        if values:
+            found[name] = round(statistics.median(values), 3)
+    if "heap_blks_read" in found:
+        found["blocks_read"] = found["heap_blks_read"] + found.get("idx_blks_read", 0)
+    return found
+
+
+def counters(runs: Iterable[dict[str, Any]]) -> dict[str, int] | None:
+    """Add up the extension's counters; depth_max is the largest seen."""
+    total: dict[str, int] = {}
+    for run in runs:
+        for name, value in (run.get("lookahead") or {}).items():
+            if name in LEVELS:
+                total[name] = max(total.get(name, 0), value)
+            else:
+                total[name] = total.get(name, 0) + value
+    return total or None
+
+
+def paired(runs: Iterable[dict[str, Any]]) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+    """Return (stock, look-ahead) of every pair of which both runs exist."""
+    by_pair: dict[int, dict[str, dict[str, Any]]] = {}
+    for run in runs:
+        by_pair.setdefault(run["pair"], {})[run["arm"]] = run
+    return [
+        (both[STOCK], both[LOOKAHEAD])
+        for _, both in sorted(by_pair.items())
+        if len(both) == len(ARMS)
+    ]
+
+
+def faults(
+    pairs: Sequence[tuple[dict[str, Any], dict[str, Any]]], answers: dict[str, str]
+) -> list[str]:
+    """List what makes the runs of a cell unfit for comparison."""
+    found = []
+    runs = [run for pair in pairs for run in pair]
+    if len({run["settings"] for run in runs}) > 1:
+        found.append("the arms ran under different settings")
+    if any(s.get("answer") != a.get("answer") for s, a in pairs):
+        found.append("the answers of the arms differ")
+    if len(set(answers.values())) > 1:
+        found.append("the answers of the arms differ")
+    if len({run.get("heap_tuples") for run in runs if "heap_tuples" in run}) > 1:
+        found.append("the arms fetched different numbers of rows")
+    if any((a.get("lookahead") or {}).get("pins_held") for _, a in pairs):
+        found.append("pins were left after the query")
+    return sorted(set(found))
+
+
+def blocks_more(pairs: Sequence[tuple[dict[str, Any], dict[str, Any]]]) -> int:
+    """Return how many blocks more look-ahead read, at worst over the pairs.
+
+    A block that was issued but not used may have been advice to the kernel,
+    which no counter of the server shows, so it counts as read.
+    """
+
+    def total(run: dict[str, Any]) -> float:
+        return float(run.get("heap_blks_read", 0) + run.get("idx_blks_read", 0))
+
+    worst = 0
+    for stock, ahead in pairs:
+        seen = ahead.get("lookahead") or {}
+        unused = seen.get("blocks_issued", 0) - seen.get("blocks_used", 0)
+        worst = max(worst, int(total(ahead) - total(stock)), unused)
+    return worst
+
+
+def cell_result(cell: Cell, store: Store) -> dict[str, Any]:
+    """Summarize one cell from what the store has of it."""
+    result: dict[str, Any] = cell.as_dict()
+    rejected = [r["reason"] for r in store.of("rejected") if r["cell"] == cell.id]
+    runs = [run for run in store.of("run") if run["cell"] == cell.id]
+    pairs = paired(runs)
+    result["pairs"] = len(pairs)
+    if rejected or not pairs:
+        result["verdict"] = FAILED
+        result["faults"] = rejected or ["no complete pair of runs"]
+        return result
+
+    times = [[run["elapsed_ms"] for run in side] for side in zip(*pairs)]
+    measured = stats.ratio(times[0], times[1])
+    answers = {r["arm"]: r["answer"] for r in store.of("answer") if r["cell"] == cell.id}
+    result["ratio"] = measured.as_dict()
+    result["change"] = measured.change
+    result["faults"] = faults(pairs, answers)
+    result["settings"] = sorted({run["settings"] for pair in pairs for run in pair})
+    result["cache"] = sorted({run["cache"] for pair in pairs for run in pair})
+    for arm, values, side in zip(ARMS, times, zip(*pairs)):
+        result[arm] = {
+            "ms": stats.summarize(values).as_dict(),
+            "times_ms": values,
+            **medians(side),
+        }
+    result[LOOKAHEAD]["counters"] = counters(a for _, a in pairs)
+    result["verdict"] = stats.verdict(measured, cell.goal)
+    if cell.same_blocks:
+        result["blocks_more"] = blocks_more(pairs)
+        if result["blocks_more"] > 0:
+            result["verdict"] = stats.MISSED
+    if result["faults"]:
+        result["verdict"] = FAILED
+    return result
+
+
+def matrix_total(cells: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
+    """Return the geometric mean over the matrix, and over each I/O method."""
+    measured = [c for c in cells if c["group"] == "matrix" and "ratio" in c]
+    if not measured:
+        return None
+
+    def mean(some: Sequence[dict[str, Any]]) -> stats.Ratio:
+        return stats.geometric_mean_ratio(
+            [(c[STOCK]["times_ms"], c[LOOKAHEAD]["times_ms"]) for c in some]
+        )
+
+    overall = mean(measured)
+    methods = sorted({c["io_method"] or "" for c in measured})
+    return {
+        "name": "matrix, geometric mean",
+        "cells": len(measured),
+        "ratio": overall.as_dict(),
+        "goal": MATRIX_MEAN_GOAL,
+        "verdict": stats.verdict(overall, MATRIX_MEAN_GOAL),
+        "by_io_method": {
+            method: mean([c for c in measured if (c["io_method"] or "") == method]).value
+            for method in methods
+        },
+    }
+
+
+def wasted_total(cells: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
+    """Return the share of issued blocks that complete scans never used."""
+    seen = [
+        (c["id"], c[LOOKAHEAD]["counters"])
+        for c in cells
+        if c["group"] in COMPLETE_GROUPS and c.get(LOOKAHEAD, {}).get("counters")
+    ]
+    issued = sum(n["blocks_issued"] for _, n in seen)
+    if not issued:
+        return None
+    wasted = sum(n["blocks_wasted"] for _, n in seen)
+    shares = [
+        (n["blocks_wasted"] / n["blocks_issued"], name)
+        for name, n in seen
+        if n["blocks_issued"] >= LEAST_ISSUED
+    ]
+    worst = max(shares, default=None)
+    return {
+        "name": "blocks wasted on scans run to their end",
+        "issued": issued,
+        "used": sum(n["blocks_used"] for _, n in seen),
+        "wasted": wasted,
+        "share": wasted / issued,
+        "worst": {"cell": worst[1], "share": worst[0]} if worst else None,
+        "goal": WASTED_GOAL,
+        "verdict": stats.MET if wasted / issued <= WASTED_GOAL else stats.MISSED,
+    }
+
+
+def build_result(cells: Sequence[Cell], store: Store) -> dict[str, Any]:
+    """Make the whole result; safe to call at any time during a run."""
+    done = [cell_result(cell, store) for cell in cells]
+    totals = [t for t in (matrix_total(done), wasted_total(done)) if t]
+    verdicts = [item["verdict"] for item in [*done, *totals]]
+    header = store.header
+    return {
+        "format": FORMAT,
+        "benchmark": "index-scan",
+        "started": header["started"],
+        "finished": now(),
+        "definition": header["definition"],
+        "metadata": header["metadata"],
+        "settings": {s["digest"]: s["settings"] for s in store.of("settings")},
+        "notes": [n["text"] for n in store.of("note")],
+        "verdicts": {v: verdicts.count(v) for v in sorted(set(verdicts))},
+        "totals": totals,
+        "cells": done,
+    }

@@ -1,0 +1,158 @@
+"""The commands of ./lookahead: what they are called and what they accept.
+
+The work is done elsewhere.  Modules are imported when their command is used:
+the demonstration starts without the benchmarks' libraries, and a module that
+is broken breaks only its own command.
+"""
+
+# No `from __future__ import annotations` here: typer reads the annotations, and
+# with Python 3.9 it gets less out of those that are kept as text.
+
+import signal
+import sys
+from pathlib import Path
+from types import FrameType
+from typing import Annotated, NoReturn, Optional
+
+import typer
+
+from .errors import LookaheadError, UsageError
+
+SUITES = ("regress", "isolation", "python", "tool", "core")
+
+# Kept here, so that help can list commands without loading them.
+DEMO_HELP = "Show what look-ahead does, on a private server with real data."
+BENCH_HELP = "Measure look-ahead against stock PostgreSQL, and read the results."
+
+
+def run_tests(
+    server: Annotated[
+        Optional[list[str]],
+        typer.Option(help="Test on this server only: 18-embedded, 17-assert, … May be repeated."),
+    ] = None,
+    pg_config: Annotated[
+        Optional[list[Path]],
+        typer.Option(help="Test on the server of this pg_config, through a private copy."),
+    ] = None,
+    build_servers: Annotated[
+        Optional[str],
+        typer.Option(
+            metavar="[assert|release]",
+            help="First build 17 and 18 from the distribution's source packages, with"
+            " assertions; with 'release' also without.",
+        ),
+    ] = None,
+    only: Annotated[
+        Optional[list[str]], typer.Option(help=f"Run only this suite: {', '.join(SUITES)}.")
+    ] = None,
+    k: Annotated[
+        Optional[str],
+        typer.Option("-k", metavar="EXPR", help="Run only tests with this in their name."),
+    ] = None,
+    valgrind: Annotated[
+        bool, typer.Option("--valgrind", help="Run the servers under Valgrind (17-, 18-assert).")
+    ] = False,
+) -> None:
+    """Build the extension for every server at hand and run all tests."""
+    from . import testing
+
+    unknown = [name for name in only or [] if name not in SUITES]
+    if unknown:
+        raise UsageError(f'there is no suite "{unknown[0]}"; there are: {", ".join(SUITES)}')
+    if build_servers not in (None, "assert", "release"):
+        raise UsageError("--build-servers takes assert or release")
+    chosen = [*(server or []), *(str(path.absolute()) for path in pg_config or [])]
+    # The tool's own tests belong to no server.
+    default = tuple(name for name in SUITES if not (chosen and name == "tool"))
+    plan = testing.Plan(
+        servers=chosen,
+        suites=tuple(only) if only else default,
+        build_kinds=_kinds(build_servers),
+        select=k,
+        valgrind=valgrind,
+    )
+    raise typer.Exit(testing.main(plan))
+
+
+def _kinds(build_servers: Optional[str]) -> tuple[str, ...]:
+    if build_servers is None:
+        return ()
+    return ("assert", "release") if build_servers == "release" else ("assert",)
+
+
+def doctor(
+    dsn: Annotated[
+        Optional[str],
+        typer.Argument(help="Connection string or URI; otherwise libpq's environment is used."),
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Say what keeps look-ahead from helping on a running server."""
+    from . import doctor as module
+
+    raise typer.Exit(module.main(dsn, as_json=json))
+
+
+def _placeholder() -> None:
+    raise AssertionError("replaced when the command is used")
+
+
+def make_app(arguments: list[str]) -> typer.Typer:
+    """Return the application, with the command that these arguments ask for."""
+    app = typer.Typer(
+        name="lookahead",
+        help="Index scans that look ahead: try, test, measure and examine pg_lookahead.",
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    wanted = arguments[0] if arguments else ""
+    if wanted == "demo":
+        from . import demo
+
+        app.command("demo", help=DEMO_HELP)(demo.main)
+    else:
+        app.command("demo", help=DEMO_HELP)(_placeholder)
+    app.command("test")(run_tests)
+    app.command()(doctor)
+    if wanted == "bench":
+        from . import bench
+
+        app.add_typer(bench.app, name="bench", help=BENCH_HELP)
+    else:
+        app.command("bench", help=BENCH_HELP)(_placeholder)
+    return app
+
+
+def normalized(arguments: list[str]) -> list[str]:
+    """Give --build-servers its default value, which typer cannot do."""
+    result = []
+    rest = list(arguments)
+    while rest:
+        argument = rest.pop(0)
+        if argument == "--build-servers":
+            kind = rest.pop(0) if rest[:1] in (["assert"], ["release"]) else "assert"
+            argument = f"--build-servers={kind}"
+        result.append(argument)
+    return result
+
+
+def _terminated(number: int, frame: Optional[FrameType]) -> NoReturn:
+    # As an exception it runs the handlers that stop servers.
+    sys.exit(128 + number)
+
+
+def main() -> None:
+    """Run the command line; exit 0 success, 1 failed, 2 usage."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        # Under nohup the latter is ignored, and shall stay so.
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, _terminated)
+    arguments = normalized(sys.argv[1:])
+    try:
+        make_app(arguments)(arguments, prog_name="./lookahead")
+    except LookaheadError as error:
+        print(f"lookahead: {error}", file=sys.stderr)
+        sys.exit(2 if isinstance(error, UsageError) else 1)

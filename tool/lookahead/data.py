@@ -1,0 +1,230 @@
+"""The benchmark's tables: made once per server, kept in the cache folder.
+
+Making seven tables of 1.1 GB takes minutes, so a data directory is kept per
+server and definition (`bench-data/<server>/<hash>`), and a table is added to
+it when a case first asks for it.  Settings change by restart only.
+
+The definition is the issue's: `t(a bigint, b text)`, fillfactor 20, rows in
+the order of `i + fuzz * (random() - 0.5)`, an index on a, then VACUUM ANALYZE,
+so that hint bits and the visibility map are set and no run writes to a page.
+random() starts from a fixed seed: two loads give the same heap order.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import subprocess
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import IO, Any
+
+import psycopg
+from psycopg import sql
+
+from . import paths
+from .bench_measure import SQL_FOLDER, load_sql
+from .cluster import Cluster
+from .errors import LookaheadError
+from .servers import Server
+
+# The table every session scans before it is timed, so that what is read from
+# disk in a timed query is data and not program code.
+WARM_TABLE = "warm"
+WARM_ROWS = 2000
+
+SEED = 0.42
+READ_SIZE = 1 << 20
+
+# The same in both arms and all cases.  Nothing may write or check in the
+# background while a run is timed; the rest is as the server comes.
+COMMON_CONF = {
+    "fsync": "on",
+    "autovacuum": "off",
+    "jit": "off",
+    "track_io_timing": "on",
+    "max_parallel_workers_per_gather": "0",
+    "shared_buffers": "128MB",
+    "checkpoint_timeout": "1h",
+    "max_wal_size": "4GB",
+    "wal_level": "minimal",
+    "max_wal_senders": "0",
+}
+
+# Only while tables are made.
+LOAD_CONF = {"fsync": "off", "maintenance_work_mem": "512MB", "work_mem": "512MB"}
+
+# A server that only loads may keep its tables in memory and write them once.
+LOAD_SHARED_BUFFERS = "1GB"
+
+LOADER_FILES = ("bench_create_table", "bench_fill_table")
+
+Progress = Callable[[str], None]
+
+
+def definition_hash(rows: int) -> str:
+    """Return the name of a data set: it changes with anything that shapes it."""
+    digest = hashlib.sha256(f"{rows} {SEED} {WARM_ROWS}".encode())
+    for name in LOADER_FILES:
+        digest.update((SQL_FOLDER / f"{name}.sql").read_bytes())
+    return f"{rows}-{digest.hexdigest()[:10]}"
+
+
+def row_order(fuzz: str) -> sql.Composable:
+    """Return the ORDER BY expression that gives a table its disorder."""
+    if fuzz == "random":
+        return sql.SQL("random()")
+    return sql.SQL("i + {} * (random() - 0.5)").format(sql.Literal(int(fuzz)))
+
+
+class BenchData:
+    """One server's benchmark tables, and the server that runs on them."""
+
+    def __init__(self, server: Server, rows: int, *, progress: Progress, copy: str = "") -> None:
+        self.server = server
+        self.rows = rows
+        self.progress = progress
+        self._twin: BenchData | None = None
+        home = paths.folder("bench-data", server.name) / (definition_hash(rows) + copy)
+        self._lock = self._take(home)
+        self.cluster = Cluster(server, conf=COMMON_CONF, preload=False, data=home)
+        if (home / "postmaster.pid").exists():
+            # Ours, as we hold the lock: left running by a run that was killed.
+            self.cluster.started = True
+            self.cluster.stop()
+
+    @staticmethod
+    def _take(home: Path) -> IO[str]:
+        """Keep other runs out of a data directory for as long as we live."""
+        lock = (home.parent / f"{home.name}.lock").open("w")
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            lock.close()
+            raise LookaheadError(f"another benchmark is using {home}") from None
+        return lock
+
+    @property
+    def folder(self) -> Path:
+        return self.cluster.data
+
+    def start(self, conf: dict[str, str], *, preload: bool, cold: bool) -> str:
+        """(Re)start with these settings; return the state of the caches."""
+        self.cluster.configure({**COMMON_CONF, **conf}, preload=preload)
+        if cold:
+            return self.cluster.cold()
+        self.cluster.restart()
+        return "page cache"
+
+    def stop(self) -> None:
+        self.cluster.stop()
+
+    def close(self) -> None:
+        """Stop the server for good; the data directory stays."""
+        if self._twin is not None:
+            self._twin.close()
+        self.cluster.close()
+        self._lock.close()
+
+    def twin(self) -> BenchData:
+        """Return a second server of the same kind, to run beside this one."""
+        if self._twin is None:
+            self._twin = BenchData(self.server, self.rows, progress=self.progress, copy="-twin")
+        return self._twin
+
+    def connect(self, *, library: bool = False) -> psycopg.Connection[Any]:
+        """Open a session; library loads the extension into this session only."""
+        options = "-c session_preload_libraries=pg_lookahead" if library else ""
+        conn = self.cluster.connect(options=options)
+        # A prepared statement would be planned differently on its sixth run.
+        conn.prepare_threshold = None
+        return conn
+
+    def dsn(self) -> str:
+        return self.cluster.dsn("postgres")
+
+    def ensure(self, tables: Iterable[str], *, pgbench_scale: int | None, extension: bool) -> None:
+        """Make whatever is missing, then leave the server stopped.
+
+        A table counts as there once its row is in bench_loaded, which is
+        written after its VACUUM: a load that was interrupted is made again.
+        """
+        conf = {**LOAD_CONF, "shared_buffers": LOAD_SHARED_BUFFERS}
+        self.start(conf, preload=extension, cold=False)
+        with self.connect() as conn:
+            conn.execute("CREATE TABLE IF NOT EXISTS bench_loaded (name text PRIMARY KEY)")
+            conn.execute("CREATE EXTENSION IF NOT EXISTS pg_prewarm")
+            if extension:
+                # The scripts may have changed since the data was made.
+                conn.execute("DROP EXTENSION IF EXISTS pg_lookahead CASCADE")
+                conn.execute("CREATE EXTENSION pg_lookahead")
+            there = {name for (name,) in conn.execute("SELECT name FROM bench_loaded")}
+            for table in [WARM_TABLE, *tables]:
+                if table not in there:
+                    self._load(conn, table)
+            name = f"pgbench {pgbench_scale}"
+            if pgbench_scale and name not in there:
+                self._load_pgbench(conn, pgbench_scale, name)
+        self.stop()
+        subprocess.run(["sync"], check=True)
+
+    def _load(self, conn: psycopg.Connection[Any], table: str) -> None:
+        fuzz, rows = table.removeprefix("t_"), self.rows
+        if table == WARM_TABLE:
+            fuzz, rows = "0", WARM_ROWS
+        self.progress(f"{self.server.name}: loading {table}, {rows:,} rows")
+        conn.execute(sql.SQL("DROP TABLE IF EXISTS {}").format(sql.Identifier(table)))
+        # In the transaction that made the table no WAL has to be written.
+        with conn.transaction():
+            conn.execute("SELECT setseed(%s)", (SEED,))
+            conn.execute(load_sql("bench_create_table", table=table))
+            conn.execute(
+                load_sql("bench_fill_table", table=table, rows=rows, order=row_order(fuzz))
+            )
+        name = sql.Identifier(table)
+        conn.execute(sql.SQL("CREATE INDEX ON {} (a)").format(name))
+        conn.execute(sql.SQL("VACUUM (ANALYZE) {}").format(name))
+        self._loaded(conn, table)
+
+    def _load_pgbench(self, conn: psycopg.Connection[Any], scale: int, name: str) -> None:
+        self.progress(f"{self.server.name}: loading pgbench, scale {scale}")
+        command = [
+            str(self.server.bindir / "pgbench"), "--initialize", "--quiet",
+            "--scale", str(scale), self.dsn(),
+        ]  # fmt: skip
+        subprocess.run(command, check=True, capture_output=True)
+        conn.execute("DELETE FROM bench_loaded WHERE name LIKE 'pgbench %'")
+        self._loaded(conn, name)
+
+    @staticmethod
+    def _loaded(conn: psycopg.Connection[Any], name: str) -> None:
+        conn.execute("CHECKPOINT")
+        conn.execute("INSERT INTO bench_loaded VALUES (%s)", (name,))
+
+    def describe(self) -> dict[str, Any]:
+        """Return server version and the sizes of the tables; starts the server."""
+        self.start({}, preload=False, cold=False)
+        with self.connect() as conn:
+            row = conn.execute("SELECT version()").fetchone()
+            sizes = {
+                name: {"heap_bytes": heap, "index_bytes": index}
+                for name, heap, index in conn.execute(load_sql("bench_relations"))
+            }
+        self.stop()
+        return {"version": row[0] if row else None, "relations": sizes}
+
+    @staticmethod
+    def prewarm(conn: psycopg.Connection[Any], table: str) -> None:
+        """Bring a table and its indexes into shared buffers."""
+        conn.execute(load_sql("bench_prewarm"), (table, table))
+
+    def read_into_page_cache(self, table: str) -> None:
+        """Read a table's files and its indexes', so that the kernel has them."""
+        with self.connect() as conn:
+            found = conn.execute(load_sql("bench_files"), (table, table)).fetchall()
+        for (name,) in found:
+            place = self.folder / name
+            for file in [place, *place.parent.glob(f"{place.name}[._]*")]:
+                with file.open("rb", buffering=0) as stream:
+                    while stream.read(READ_SIZE):
+                        pass

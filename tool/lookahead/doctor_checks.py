@@ -1,0 +1,429 @@
+"""What follows from the facts: each check is a function and finds one thing.
+
+A finding says what is wrong, why it matters to look-ahead and which command
+mends it.  "problem": look-ahead does nothing.  "warning": it does less than
+it could, or cannot be watched.  "note": worth knowing, nothing to mend.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from .doctor_facts import Facts, RoleSetting
+
+PROBLEM = "problem"
+WARNING = "warning"
+NOTE = "note"
+
+OLDEST, NEWEST = 15, 18
+LIBRARY = "pg_lookahead"
+
+# The design's measurements: with three workers plain AIO starves, sixteen serve.
+FEW_IO_WORKERS = 3
+ENOUGH_IO_WORKERS = 16
+
+# Reads of one scan in flight, where the setting cannot be seen.
+DEFAULT_IO_CONCURRENCY = 64
+
+# Below these a ratio means nothing, or nothing bad.
+ENOUGH_BLOCKS = 1000
+MUCH_WASTE = 0.2
+LOWER_DISTANCE = 64
+
+MOSTLY_CACHED = 0.9
+
+RELOAD = "SELECT pg_reload_conf();"
+
+# Platforms without posix_fadvise(), as version() names them.
+WITHOUT_ADVICE = ("darwin", "apple", "mingw", "msvc", "visual c++", "windows", "openbsd")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing to know, and what to do about it."""
+
+    id: str
+    severity: str
+    title: str
+    explanation: str
+    commands: tuple[str, ...] = ()
+
+
+Check = Callable[[Facts], Iterator[Finding]]
+
+
+def quote_identifier(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def quote_literal(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def alter_list(name: str, words: list[str]) -> str:
+    """Return ALTER SYSTEM for a list; its elements are quoted one by one."""
+    value = ", ".join(quote_literal(word) for word in words) or "''"
+    return f"ALTER SYSTEM SET {name} = {value};"
+
+
+def restart(facts: Facts) -> str:
+    """Return the command that restarts this server."""
+    # Debian keeps the configuration apart, and pg_ctl would not find it.
+    found = re.match(r"/etc/postgresql/(\d+)/([^/]+)/", facts.value("config_file") or "")
+    if found:
+        return f"pg_ctlcluster {found[1]} {found[2]} restart"
+    folder = facts.value("data_directory") or "<data directory>"
+    program = f"{facts.bindir}/pg_ctl" if facts.bindir else "pg_ctl"
+    return f"{program} restart -D {folder}"
+
+
+def version(facts: Facts) -> Iterator[Finding]:
+    if OLDEST <= facts.major <= NEWEST:
+        return
+    yield Finding(
+        "version-unsupported",
+        PROBLEM,
+        f"PostgreSQL {facts.version} is not supported",
+        f"pg_lookahead exists for PostgreSQL {OLDEST} to {NEWEST}.",
+        (f"pg_upgrade to PostgreSQL {OLDEST} to {NEWEST}",),
+    )
+
+
+def library(facts: Facts) -> Iterator[Finding]:
+    """Installed, asked for, and here: three things that can each be missing."""
+    if facts.loaded:
+        return
+    if facts.available_version is None or facts.library_error:
+        program = f"{facts.bindir}/pg_config" if facts.bindir else "pg_config"
+        detail = f" ({facts.library_error})" if facts.library_error else ""
+        yield Finding(
+            "library-not-installed",
+            PROBLEM,
+            "pg_lookahead is not installed on this server",
+            f"The server does not have its files{detail}.",
+            (f"make PG_CONFIG={program}", f"make install PG_CONFIG={program}"),
+        )
+        return
+    preload = facts.settings.get("shared_preload_libraries")
+    if preload is None:
+        yield Finding(
+            "library-not-loaded",
+            PROBLEM,
+            "The library is not loaded into this session",
+            f'User "{facts.username}" may not see shared_preload_libraries. Run doctor as a'
+            " superuser, and it gives the command that keeps the libraries that are there.",
+            ("./lookahead doctor 'user=postgres'",),
+        )
+        return
+    words = facts.words("shared_preload_libraries")
+    if preload.pending_restart:
+        yield Finding(
+            "restart-pending",
+            PROBLEM,
+            "shared_preload_libraries was changed, but the server was not restarted",
+            "Libraries are preloaded only when the server starts.",
+            (restart(facts),),
+        )
+        return
+    yield Finding(
+        "library-not-loaded",
+        PROBLEM,
+        "The library is not loaded into this session",
+        "Without it no scan looks ahead. Preloading by the server also gives the cumulative"
+        " view pg_stat_lookahead; session_preload_libraries needs no restart, but a new"
+        " connection, and LOAD serves one session.",
+        (alter_list("shared_preload_libraries", [*words, LIBRARY]), restart(facts)),
+    )
+
+
+def preloading(facts: Facts) -> Iterator[Finding]:
+    if not facts.loaded or facts.preloaded is not False:
+        return
+    words = facts.words("shared_preload_libraries")
+    yield Finding(
+        "not-preloaded",
+        NOTE,
+        "The library is loaded per session, not by the server",
+        "Scans look ahead, but pg_stat_lookahead needs shared_preload_libraries.",
+        (alter_list("shared_preload_libraries", [*words, LIBRARY]), restart(facts)),
+    )
+
+
+def extension(facts: Facts) -> Iterator[Finding]:
+    if facts.extension_version is not None or facts.available_version is None:
+        return
+    yield Finding(
+        "extension-not-created",
+        WARNING,
+        f'The extension is not created in database "{facts.database}"',
+        "Scans look ahead without it, but its functions and pg_stat_lookahead are missing.",
+        (f"CREATE EXTENSION {LIBRARY};",),
+    )
+
+
+def versions_agree(facts: Facts) -> Iterator[Finding]:
+    """The library, the catalog and the files are replaced at different times."""
+    there, made, loaded = facts.available_version, facts.extension_version, facts.library_version
+    if loaded and there and loaded != there:
+        yield Finding(
+            "library-outdated",
+            WARNING,
+            f"The running library is {loaded}, the installed one is {there}",
+            "The server keeps the library it was started with.",
+            (restart(facts),),
+        )
+    if made and there and made != there:
+        yield Finding(
+            "extension-outdated",
+            WARNING,
+            f'The extension in database "{facts.database}" is {made}, the library is {there}',
+            "The SQL functions and views are those of another version.",
+            (f"ALTER EXTENSION {LIBRARY} UPDATE;",),
+        )
+
+
+def switched_off(facts: Facts) -> Iterator[Finding]:
+    """pg_lookahead.enabled and .method, wherever they may be set."""
+    bad = {f"{LIBRARY}.enabled": "off", f"{LIBRARY}.method": "none"}
+    for name, value in bad.items():
+        setting = facts.settings.get(name)
+        if not setting or setting.value != value:
+            continue
+        commands: tuple[str, ...] = (f"ALTER SYSTEM RESET {name};", RELOAD)
+        if setting.source == "configuration file":
+            default = "on" if value == "off" else "auto"
+            commands = (f"ALTER SYSTEM SET {name} = {default};", RELOAD)
+        elif setting.source in ("database", "user", "database user"):
+            # The command for it comes with the list below.
+            continue
+        elif setting.source in ("client", "environment variable", "session"):
+            commands = (f"RESET {name};", "unset PGOPTIONS")
+        yield Finding(
+            "switched-off" if value == "off" else "method-none",
+            PROBLEM,
+            f"{name} is {value}",
+            f"Nothing is read ahead. The value comes from: {setting.source}.",
+            commands,
+        )
+    for entry in facts.role_settings:
+        if bad.get(entry.name) in (entry.value, _as_bool(entry.value)):
+            yield Finding(
+                "switched-off" if entry.value != "none" else "method-none",
+                PROBLEM if _concerns(entry, facts) else WARNING,
+                f"{entry.name} is {entry.value} for {_whom(entry)}",
+                "Sessions there read nothing ahead; it takes a new connection to change that.",
+                (_reset(entry),),
+            )
+
+
+def _as_bool(value: str) -> str:
+    lower = value.lower()
+    return "off" if lower in ("off", "false", "no", "0", "f", "n") else lower
+
+
+def _concerns(entry: RoleSetting, facts: Facts) -> bool:
+    return entry.database in (None, facts.database) and entry.role in (None, facts.username)
+
+
+def _whom(entry: RoleSetting) -> str:
+    parts = []
+    if entry.role:
+        parts.append(f'role "{entry.role}"')
+    if entry.database:
+        parts.append(f'database "{entry.database}"')
+    return " in ".join(parts) or "all roles"
+
+
+def _reset(entry: RoleSetting) -> str:
+    if entry.role is None and entry.database is not None:
+        return f"ALTER DATABASE {quote_identifier(entry.database)} RESET {entry.name};"
+    role = quote_identifier(entry.role) if entry.role else "ALL"
+    where = f" IN DATABASE {quote_identifier(entry.database)}" if entry.database else ""
+    return f"ALTER ROLE {role}{where} RESET {entry.name};"
+
+
+def direct_io(facts: Facts) -> Iterator[Finding]:
+    """With direct I/O the kernel caches nothing: advice is in vain."""
+    words = facts.words("debug_io_direct")
+    if "data" not in words:
+        return
+    if facts.major < 18:
+        rest = ", ".join(word for word in words if word != "data")
+        yield Finding(
+            "direct-io",
+            PROBLEM,
+            f"debug_io_direct contains data, and PostgreSQL {facts.major} has no asynchronous I/O",
+            "On this version look-ahead is advice to the kernel, which does nothing with direct"
+            " I/O. There is no method with workers of its own yet.",
+            (f"ALTER SYSTEM SET debug_io_direct = {quote_literal(rest)};", restart(facts)),
+        )
+    elif facts.value("io_method") == "sync":
+        yield Finding(
+            "direct-io-sync",
+            PROBLEM,
+            "Direct I/O with io_method = sync: nothing can read ahead",
+            "Advice does nothing with direct I/O, and synchronous reads cannot run ahead.",
+            ("ALTER SYSTEM SET io_method = 'worker';", restart(facts)),
+        )
+    elif facts.value(f"{LIBRARY}.method") == "advice":
+        yield Finding(
+            "direct-io-advice",
+            PROBLEM,
+            "Direct I/O with pg_lookahead.method = advice: nothing is read ahead",
+            'Advice does nothing with direct I/O. "auto" takes the asynchronous I/O instead.',
+            (f"ALTER SYSTEM RESET {LIBRARY}.method;", RELOAD),
+        )
+
+
+def platform(facts: Facts) -> Iterator[Finding]:
+    """Only advice needs the kernel's help."""
+    limit = facts.settings.get("effective_io_concurrency")
+    named = any(word in facts.build.lower() for word in WITHOUT_ADVICE)
+    if not named and (limit is None or limit.max_value != "0"):
+        return
+    if uses_aio(facts):
+        return
+    commands: tuple[str, ...] = ()
+    if facts.major >= 18:
+        commands = (f"ALTER SYSTEM SET {LIBRARY}.method = 'aio';", RELOAD)
+    yield Finding(
+        "no-advice",
+        PROBLEM,
+        "This platform has no posix_fadvise()",
+        "The kernel cannot be told what will be read."
+        + ("" if commands else " PostgreSQL 18 reads asynchronously without it."),
+        commands or ("pg_upgrade to PostgreSQL 18",),
+    )
+
+
+def uses_aio(facts: Facts) -> bool:
+    """Return if look-ahead goes through the server's asynchronous I/O."""
+    if facts.method is not None:
+        return facts.method == "aio"
+    if facts.major < 18 or facts.value("io_method") == "sync":
+        return False
+    forced = facts.value(f"{LIBRARY}.method") == "aio"
+    return forced or "data" in facts.words("debug_io_direct")
+
+
+def io_workers(facts: Facts) -> Iterator[Finding]:
+    workers = facts.number("io_workers")
+    if not uses_aio(facts) or facts.value("io_method") != "worker" or workers is None:
+        return
+    if workers > FEW_IO_WORKERS:
+        return
+    yield Finding(
+        "few-io-workers",
+        WARNING,
+        f"io_workers is {workers}",
+        f"All sessions' asynchronous reads wait for {workers} processes, each of which reads one"
+        " thing at a time. io_method = io_uring has no such limit, where the build has it.",
+        (f"ALTER SYSTEM SET io_workers = {ENOUGH_IO_WORKERS};", RELOAD),
+    )
+
+
+def io_max_concurrency(facts: Facts) -> Iterator[Finding]:
+    limit = facts.number("io_max_concurrency")
+    wanted = facts.number(f"{LIBRARY}.io_concurrency") or DEFAULT_IO_CONCURRENCY
+    if not uses_aio(facts) or limit is None or not 0 <= limit < wanted:
+        return
+    yield Finding(
+        "low-io-max-concurrency",
+        WARNING,
+        f"io_max_concurrency is {limit}, pg_lookahead.io_concurrency is {wanted}",
+        "A process cannot have more reads in flight than io_max_concurrency.",
+        (f"ALTER SYSTEM SET io_max_concurrency = {wanted};", restart(facts)),
+    )
+
+
+def effective_io_concurrency(facts: Facts) -> Iterator[Finding]:
+    limit = facts.settings.get("effective_io_concurrency")
+    if limit is None or limit.value != "0" or limit.max_value == "0":
+        return
+    yield Finding(
+        "no-io-concurrency",
+        WARNING,
+        "effective_io_concurrency is 0",
+        "Index scans look ahead all the same, but bitmap heap scans, which the server reads"
+        " ahead for by itself, do not.",
+        ("ALTER SYSTEM SET effective_io_concurrency = 16;", RELOAD),
+    )
+
+
+def synchronous(facts: Facts) -> Iterator[Finding]:
+    if facts.value("io_method") != "sync" or facts.method != "advice":
+        return
+    yield Finding(
+        "io-method-sync",
+        NOTE,
+        "io_method is sync",
+        "That is fine: the kernel, advised in time, does the reading.",
+    )
+
+
+def cached(facts: Facts) -> Iterator[Finding]:
+    """Where nothing waits there is nothing to win; that is no fault."""
+    buffers = facts.number("shared_buffers")
+    if buffers is not None and 0 < facts.database_bytes <= buffers * 8192:
+        yield Finding(
+            "fits-shared-buffers",
+            NOTE,
+            f'Database "{facts.database}" fits into shared_buffers',
+            f"It has {facts.database_bytes / 1e6:.0f} MB. Once it is read no scan waits for"
+            " storage, and look-ahead stays idle.",
+        )
+    latency = facts.latency
+    if latency and latency.cached_share >= MOSTLY_CACHED:
+        yield Finding(
+            "in-page-cache",
+            NOTE,
+            "The largest tables are in the kernel's page cache",
+            f"{latency.cached_share:.0%} of {latency.samples} reads took less than 20 us."
+            " Look-ahead helps when data comes from storage.",
+        )
+
+
+def waste(facts: Facts) -> Iterator[Finding]:
+    seen = facts.counters
+    if seen is None or seen.issued < ENOUGH_BLOCKS:
+        return
+    share = seen.wasted / seen.issued
+    if share >= MUCH_WASTE:
+        distance = min(facts.number(f"{LIBRARY}.max_distance") or LOWER_DISTANCE, LOWER_DISTANCE)
+        yield Finding(
+            "much-wasted",
+            WARNING,
+            f"{share:.0%} of the blocks read ahead were not needed",
+            f"Queries that end early (LIMIT, EXISTS, cursors) drop what was read for them; most"
+            f" of it for {seen.most_wasted}. Looking less far ahead wastes less.",
+            (f"ALTER SYSTEM SET {LIBRARY}.max_distance = {max(8, distance // 2)};", RELOAD)
+            if distance < LOWER_DISTANCE
+            else (f"ALTER SYSTEM SET {LIBRARY}.max_distance = {LOWER_DISTANCE};", RELOAD),
+        )
+
+
+CHECKS: tuple[Check, ...] = (
+    version,
+    library,
+    preloading,
+    extension,
+    versions_agree,
+    switched_off,
+    direct_io,
+    platform,
+    io_workers,
+    io_max_concurrency,
+    effective_io_concurrency,
+    synchronous,
+    cached,
+    waste,
+)
+
+
+def examine(facts: Facts) -> list[Finding]:
+    """Return every finding, the gravest first."""
+    # On a server we do not support the rest would only mislead.
+    found = list(version(facts)) or [finding for check in CHECKS for finding in check(facts)]
+    return sorted(found, key=lambda finding: (PROBLEM, WARNING, NOTE).index(finding.severity))

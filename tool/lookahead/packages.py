@@ -1,0 +1,62 @@
+"""The distribution's packages: what is missing, and getting it where we may."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Iterable
+
+from .errors import LookaheadError, MissingPackages
+
+LOCK_WAIT_SECONDS = 300
+
+APT_GET = (
+    "apt-get", "-y", "-q", "--no-install-recommends",
+    "-o", "Dpkg::Options::=--force-confold",
+    "-o", f"DPkg::Lock::Timeout={LOCK_WAIT_SECONDS}",
+)  # fmt: skip
+
+
+def missing(names: Iterable[str]) -> list[str]:
+    """Return those of the packages that are not installed."""
+    wanted = list(names)
+    if not shutil.which("dpkg-query"):
+        raise LookaheadError(
+            "this needs the packages of Debian or Ubuntu (dpkg and apt-get are not here);\n"
+            "use a server of your own instead: --pg-config PATH"
+        )
+    done = subprocess.run(
+        ["dpkg-query", "-W", "-f", "${db:Status-Status} ${Package}\n", *wanted],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    lines = (line.split() for line in done.stdout.splitlines())
+    there = {fields[1] for fields in lines if fields[0] == "installed"}
+    return [name for name in wanted if name not in there]
+
+
+def ensure(names: Iterable[str], what: str, log: Callable[[str], None]) -> None:
+    """Install the packages that are missing as root; name them as anyone else."""
+    absent = missing(names)
+    if not absent:
+        return
+    if os.geteuid() != 0:
+        raise MissingPackages(f"{what} needs packages that are not installed.", absent)
+    log(f"installing {' '.join(absent)}")
+    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    for command in ([*APT_GET, "update"], [*APT_GET, "install", *absent]):
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            check=False,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+        )
+    # A failed update is a warning: the lists that are there may do.
+    if done.returncode:
+        raise LookaheadError(
+            f"could not install {' '.join(absent)} with apt-get:\n{done.stderr.strip()}"
+        )

@@ -1,0 +1,1 @@
+CREATE TABLE {table} (a bigint, b text) WITH (fillfactor = 20)

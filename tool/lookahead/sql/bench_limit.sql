@@ -1,0 +1,5 @@
+SELECT a, b
+FROM {table}
+WHERE a BETWEEN {first} AND {last}
+ORDER BY a
+LIMIT {limit}

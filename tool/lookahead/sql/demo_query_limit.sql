@@ -1,0 +1,5 @@
+SELECT order_id, placed_at, status, amount
+FROM orders
+WHERE customer_id = {customer}
+ORDER BY placed_at DESC
+LIMIT 10

@@ -1,0 +1,276 @@
+"""The test suites: each takes a server and a folder, and gives an Outcome."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from xml.etree import ElementTree
+
+from . import paths, privilege, valgrind
+from .cluster import LIBRARY, Cluster
+from .regress import Outcome, copy_input, run_tests
+from .servers import Server
+
+TESTS = paths.REPOSITORY / "test"
+TOOL = paths.REPOSITORY / "tool"
+
+# Nothing may hang a run for good.
+OWN_SUITE_SECONDS = 1200
+CORE_SUITE_SECONDS = 2400
+PYTEST_SUITE_SECONDS = 3000
+ONE_PYTEST_SECONDS = 600
+
+SERVER_VARIABLE = "LOOKAHEAD_SERVER"
+
+# As pg_regress sets up the servers that it starts itself, and what the
+# isolation tests of two-phase commit need.
+CORE_CONF = {
+    "max_prepared_transactions": "10",
+    "log_autovacuum_min_duration": "0",
+    "log_checkpoints": "on",
+    "log_lock_waits": "on",
+    "log_temp_files": "128kB",
+    # Look-ahead from the first row on, or most of these scans would end before.
+    f"{LIBRARY}.start_after": "0",
+}
+
+# Settings for the extension's own regression and isolation tests.
+OWN_CONF_FILE = TESTS / "regress.conf"
+
+
+@dataclass
+class Context:
+    """What a suite is to run on, and how."""
+
+    server: Server
+    work: Path
+    select: str | None = None
+    valgrind: bool = False
+    # Another server of the same major, for programs that this one lacks.
+    relatives: Sequence[Server] = field(default_factory=tuple)
+
+    @property
+    def slowdown(self) -> int:
+        return valgrind.SLOWDOWN if self.valgrind else 1
+
+    @property
+    def valgrind_logs(self) -> Path:
+        return self.work / "valgrind"
+
+    def cluster(self, conf: Mapping[str, str]) -> Cluster:
+        return Cluster(self.server, conf=conf)
+
+    def program(self, name: Callable[[Server], Path | None]) -> Path | None:
+        """Return a test program of this server or of one of its relatives."""
+        for server in (self.server, *self.relatives):
+            found = name(server)
+            if found:
+                return found
+        return None
+
+    def selected(self, names: Sequence[str]) -> list[str]:
+        """Return those of the tests that -k asks for."""
+        if not self.select:
+            return list(names)
+        words = [word.strip() for word in re.split(r"\bor\b", self.select)]
+        return [name for name in names if any(word in name for word in words)]
+
+
+def read_conf(file: Path) -> dict[str, str]:
+    """Return the settings of a simple configuration file."""
+    if not file.exists():
+        return {}
+    lines = (line.split("#")[0].partition("=") for line in file.read_text().splitlines())
+    return {name.strip(): value.strip().strip("'") for name, found, value in lines if found}
+
+
+def regress(context: Context) -> Outcome:
+    """Run the extension's regression tests, test/sql against test/expected."""
+    return _own(context, "sql", ".sql", context.program(lambda server: server.pg_regress))
+
+
+def isolation(context: Context) -> Outcome:
+    """Run the extension's isolation tests, test/specs against test/expected."""
+    program = context.program(lambda server: server.pg_isolation_regress)
+    return _own(context, "specs", ".spec", program)
+
+
+def _own(context: Context, folder: str, suffix: str, program: Path | None) -> Outcome:
+    tests = context.selected(sorted(f.stem for f in (TESTS / folder).glob(f"*{suffix}")))
+    if not tests:
+        return Outcome(note="no such tests")
+    if program is None:
+        return Outcome(skipped=tests, note="no program to run them on this major")
+    given = copy_input(TESTS, context.work, (folder, "expected", "data"))
+    with context.cluster(read_conf(OWN_CONF_FILE)) as cluster:
+        return run_tests(
+            program,
+            cluster,
+            context.work,
+            [
+                f"--inputdir={given}",
+                f"--dlpath={context.server.pkglibdir}",
+                f"--load-extension={LIBRARY}",
+                "--dbname=contrib_regression",
+            ],
+            tests,
+            seconds=OWN_SUITE_SECONDS * context.slowdown,
+        )
+
+
+def core_regress(context: Context) -> Outcome:
+    """Run PostgreSQL's own regression tests with look-ahead forced."""
+    tree = context.server.build_tree
+    assert tree is not None
+    folder = tree / "src" / "test" / "regress"
+    with context.cluster(CORE_CONF) as cluster:
+        return run_tests(
+            folder / "pg_regress",
+            cluster,
+            context.work,
+            [
+                f"--inputdir={folder}",
+                f"--dlpath={folder}",
+                "--max-concurrent-tests=20",
+                f"--schedule={folder}/parallel_schedule",
+            ],
+            [],
+            seconds=CORE_SUITE_SECONDS * context.slowdown,
+        )
+
+
+def core_isolation(context: Context) -> Outcome:
+    """Run PostgreSQL's own isolation tests with look-ahead forced."""
+    tree = context.server.build_tree
+    assert tree is not None
+    folder = tree / "src" / "test" / "isolation"
+    with context.cluster(CORE_CONF) as cluster:
+        return run_tests(
+            folder / "pg_isolation_regress",
+            cluster,
+            context.work,
+            [f"--inputdir={folder}", f"--schedule={folder}/isolation_schedule"],
+            [],
+            seconds=CORE_SUITE_SECONDS * context.slowdown,
+        )
+
+
+def python(context: Context) -> Outcome:
+    """Run test/python, which gets the server's name through the environment."""
+    name = context.server.name
+    if "-custom-" in name:
+        name = str(context.server.pg_config)
+    return _pytest(context, TESTS / "python", {SERVER_VARIABLE: name})
+
+
+def tool(context: Context) -> Outcome:
+    """Run the tests of the tool itself and the checks of its style."""
+    outcome = _pytest(context, TOOL / "tests", {})
+    checks = {
+        "ruff-check": ["ruff", "check", "--no-cache", "."],
+        "ruff-format": ["ruff", "format", "--no-cache", "--check", "."],
+        "mypy": ["mypy", "--cache-dir", str(paths.folder("mypy"))],
+    }
+    for name in context.selected(list(checks)):
+        done = subprocess.run(
+            [sys.executable, "-m", *checks[name]],
+            cwd=TOOL,
+            capture_output=True,
+            text=True,
+            check=False,
+            stdin=subprocess.DEVNULL,
+        )
+        (outcome.failed if done.returncode else outcome.passed).append(name)
+        if done.returncode:
+            outcome.details += f"\n{name}:\n{done.stdout}{done.stderr}"
+    return outcome
+
+
+def _pytest(context: Context, folder: Path, variables: Mapping[str, str]) -> Outcome:
+    if not list(folder.glob("test_*.py")):
+        return Outcome(note="no such tests")
+    context.work.mkdir(parents=True)
+    report = context.work / "report.xml"
+    log = context.work / "output.log"
+    command = [
+        sys.executable, "-m", "pytest", str(folder), "-p", "no:cacheprovider",
+        f"--junitxml={report}", "-o", "junit_family=xunit1", "-ra",
+        f"--timeout={ONE_PYTEST_SECONDS * context.slowdown}",
+    ]  # fmt: skip
+    if context.select:
+        command += ["-k", context.select]
+    env = {**os.environ, **variables, "PYTHONPATH": str(TOOL), "PYTHONDONTWRITEBYTECODE": "1"}
+    with log.open("w") as file:
+        process = subprocess.Popen(
+            command,
+            cwd=folder,
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+        )
+        try:
+            status = process.wait(PYTEST_SUITE_SECONDS * context.slowdown)
+        except subprocess.TimeoutExpired:
+            # SIGTERM would end pytest before its fixtures stop their servers.
+            process.send_signal(2)
+            status = process.wait()
+            file.write("\ntook too long: interrupted\n")
+    return read_report(report, status, log.read_text(errors="replace"))
+
+
+def read_report(report: Path, status: int, output: str) -> Outcome:
+    """Return the outcome of pytest from its XML report."""
+    # 5: -k left nothing to run.
+    if status == 5:
+        return Outcome(note="no such tests")
+    outcome = Outcome()
+    if report.exists():
+        for case in ElementTree.parse(report).iter("testcase"):
+            name = f"{case.get('file') or case.get('classname')}::{case.get('name')}"
+            if case.find("failure") is not None or case.find("error") is not None:
+                outcome.failed.append(name)
+            elif case.find("skipped") is not None:
+                outcome.skipped.append(name)
+            else:
+                outcome.passed.append(name)
+    if status and not outcome.failed:
+        outcome.failed.append("(the run itself)")
+        outcome.note = f"pytest ended with status {status}"
+    if outcome.failed:
+        outcome.details = output
+    return outcome
+
+
+def under_valgrind(context: Context, run: Callable[[Context], Outcome]) -> Outcome:
+    """Run a suite with its servers under Valgrind; an error fails the suite."""
+    logs = context.valgrind_logs
+    logs.mkdir(parents=True)
+    privilege.give(logs)
+    inner = Context(
+        server=context.server,
+        work=context.work / "suite",
+        select=context.select,
+        valgrind=True,
+        relatives=context.relatives,
+    )
+    os.environ[valgrind.VARIABLE] = str(logs)
+    try:
+        outcome = run(inner)
+    finally:
+        del os.environ[valgrind.VARIABLE]
+    found = valgrind.errors(logs)
+    if not outcome.passed and not outcome.failed:
+        return outcome
+    if found:
+        outcome.failed.append("(valgrind)")
+        outcome.note = f"{len(found)} errors under Valgrind"
+        outcome.details = "\n\n".join(found) + "\n" + outcome.details
+    else:
+        outcome.passed.append("(valgrind)")
+    return outcome

@@ -1,0 +1,45 @@
+"""What the tests of the tool share: the embedded server, and a small extension."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from lookahead import paths, servers
+from lookahead.cluster import Cluster
+from lookahead.servers import Server
+
+DUMMY = Path(__file__).parent / "dummy"
+
+
+@pytest.fixture(scope="session")
+def embedded() -> Server:
+    return servers.embedded()
+
+
+@pytest.fixture(scope="session")
+def plain(embedded: Server) -> Iterator[Cluster]:
+    """A running server without the extension; tests may not reconfigure it."""
+    with Cluster(embedded, preload=False) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def readable() -> Iterator[Path]:
+    """An empty folder that the servers' user may enter, unlike pytest's own."""
+    place = Path(tempfile.mkdtemp(prefix="test-", dir=paths.temp_root()))
+    place.chmod(0o755)
+    yield place
+    shutil.rmtree(place)
+
+
+@pytest.fixture
+def extension(tmp_path: Path) -> Path:
+    """The sources of an extension of one function, to build and to break."""
+    place = tmp_path / "extension"
+    shutil.copytree(DUMMY, place)
+    return place

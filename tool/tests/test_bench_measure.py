@@ -1,0 +1,81 @@
+"""The probes of the benchmarks, on a real server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg
+import pytest
+
+from lookahead.bench_measure import (
+    PlanRejected,
+    Probe,
+    check_plan,
+    difference,
+    scan_query,
+    server_settings,
+    settings_digest,
+)
+from lookahead.cluster import Cluster
+from lookahead.demo_data import statements
+
+
+@pytest.fixture
+def conn(plain: Cluster) -> Iterator[psycopg.Connection[Any]]:
+    with plain.connect() as connection:
+        connection.execute("DROP TABLE IF EXISTS probed")
+        connection.execute(
+            "CREATE TABLE probed AS"
+            " SELECT i::bigint AS a, i::text AS b FROM generate_series(1, 5000) i"
+        )
+        connection.execute("CREATE INDEX ON probed (a)")
+        connection.execute("VACUUM ANALYZE probed")
+        yield connection
+
+
+def test_the_plan_must_be_the_intended_one(conn: psycopg.Connection[Any]) -> None:
+    for name in ("seqscan", "bitmapscan", "indexonlyscan"):
+        conn.execute(f"SET enable_{name} = off")
+    for name in ("bench_scan", "bench_answer"):
+        for direction in ("forward", "backward"):
+            query = scan_query(name, "probed", 1, 5000, direction)
+            check_plan(conn, query, "probed", direction)
+    with pytest.raises(PlanRejected, match="Backward"):
+        check_plan(conn, scan_query("bench_scan", "probed", 1, 9, "backward"), "probed", "forward")
+    conn.execute("SET enable_indexscan = off")
+    conn.execute("RESET enable_seqscan")
+    with pytest.raises(PlanRejected, match="Sort"):
+        check_plan(conn, scan_query("bench_scan", "probed", 1, 9, "forward"), "probed", "forward")
+
+
+def test_a_run_is_counted(conn: psycopg.Connection[Any], plain: Cluster) -> None:
+    conn.execute("SET enable_seqscan = off")
+    conn.execute("SET enable_bitmapscan = off")
+    probe = Probe(conn, plain.data, "probed", lookahead=False)
+    before = probe.snapshot()
+    queries = [
+        scan_query("bench_answer", "probed", i * 100, i * 100 + 9, "forward") for i in (1, 2)
+    ]
+    elapsed, answers = probe.timed(queries)
+    spent = difference(before, probe.snapshot())
+    assert len(elapsed) == 2
+    assert [rows[0][0] for rows in answers] == [10, 10]
+    assert answers[0] != answers[1]
+    assert spent["heap_tuples"] == 20
+    assert spent["heap_blks_hit"] + spent["heap_blks_read"] >= 2
+    assert "lookahead" not in spent
+
+
+def test_settings_leave_out_only_the_arm(conn: psycopg.Connection[Any]) -> None:
+    before = settings_digest(server_settings(conn))
+    conn.execute("SET pg_lookahead.whatever = 'on'")
+    assert settings_digest(server_settings(conn)) == before
+    conn.execute("SET work_mem = '7MB'")
+    assert settings_digest(server_settings(conn)) != before
+
+
+def test_statement_files_are_split() -> None:
+    found = statements("demo_indexes")
+    assert found[-1] == "CHECKPOINT"
+    assert all(not text.startswith("--") for text in found)

@@ -1,0 +1,111 @@
+"""The doctor against a real server; its findings are tested with made-up facts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from lookahead import build, doctor, doctor_facts
+from lookahead.cluster import Cluster
+from lookahead.doctor_checks import examine
+from lookahead.servers import Server
+
+
+@pytest.fixture(scope="module")
+def ours(embedded: Server) -> Iterator[Cluster]:
+    """A server with the extension preloaded and created, and one table."""
+    build.build_extension(embedded, werror=False)
+    with Cluster(embedded) as cluster:
+        cluster.psql("CREATE EXTENSION pg_lookahead")
+        cluster.psql("CREATE TABLE t AS SELECT i, repeat('x', 500) FROM generate_series(1, 9999) i")
+        cluster.psql("ANALYZE t; CHECKPOINT;")
+        yield cluster
+
+
+def identifiers(dsn: str) -> list[str]:
+    return [finding.id for finding in examine(doctor_facts.collect(dsn))]
+
+
+def test_a_server_in_order(ours: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
+    assert doctor.main(ours.dsn(), as_json=False) == 0
+    shown = capsys.readouterr().out
+    assert "Nothing to mend." in shown
+    assert "preloaded" in shown
+
+
+def test_facts(ours: Cluster) -> None:
+    facts = doctor_facts.collect(ours.dsn())
+    assert facts.major == 18
+    assert facts.loaded
+    assert facts.preloaded
+    assert facts.library_version == facts.extension_version == facts.available_version
+    assert facts.method == "advice"
+    assert facts.counters is not None
+    assert facts.latency is not None
+    assert facts.latency.samples > 32
+    assert facts.bindir == str(ours.server.bindir)
+
+
+def test_json(ours: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
+    ours.psql("ALTER DATABASE postgres SET pg_lookahead.enabled = off")
+    try:
+        assert doctor.main(ours.dsn(), as_json=True) == 1
+    finally:
+        ours.psql("ALTER DATABASE postgres RESET pg_lookahead.enabled")
+    data = json.loads(capsys.readouterr().out)
+    assert data["server"]["database"] == "postgres"
+    found = next(f for f in data["findings"] if f["id"] == "switched-off")
+    assert found["commands"] == ['ALTER DATABASE "postgres" RESET pg_lookahead.enabled;']
+
+
+def test_commands_mend_what_they_are_for(ours: Cluster) -> None:
+    """The SQL that is given is SQL, and afterwards the finding is gone."""
+    ours.psql("ALTER SYSTEM SET pg_lookahead.method = 'none'")
+    ours.psql("ALTER SYSTEM SET effective_io_concurrency = 0")
+    ours.psql("CREATE ROLE bob SUPERUSER; ALTER ROLE bob SET pg_lookahead.enabled = off")
+    ours.psql("DROP EXTENSION pg_lookahead; SELECT pg_reload_conf(), pg_sleep(0.5);")
+    found = examine(doctor_facts.collect(ours.dsn()))
+    names = {finding.id for finding in found}
+    assert {"method-none", "no-io-concurrency", "switched-off", "extension-not-created"} <= names
+    for finding in found:
+        for command in finding.commands:
+            ours.psql(command)
+    ours.psql("SELECT pg_sleep(0.5); DROP ROLE bob;")
+    assert not names & set(identifiers(ours.dsn())) - {"fits-shared-buffers", "in-page-cache"}
+
+
+def test_a_user_without_rights(ours: Cluster) -> None:
+    ours.psql("CREATE ROLE bob LOGIN")
+    try:
+        facts = doctor_facts.collect(ours.dsn() + " user=bob")
+    finally:
+        ours.psql("DROP ROLE bob")
+    assert facts.superuser is False
+    assert facts.latency is None
+    assert facts.counters is None
+    assert facts.method == "advice"
+    assert [f for f in examine(facts) if f.severity == "problem"] == []
+
+
+def test_extension_in_another_schema(ours: Cluster) -> None:
+    ours.psql('CREATE DATABASE "odd name"')
+    ours.psql('CREATE SCHEMA "Odd"; CREATE EXTENSION pg_lookahead SCHEMA "Odd"', "odd name")
+    facts = doctor_facts.collect(ours.dsn("odd name"))
+    assert facts.library_version
+    assert facts.counters is not None
+
+
+def test_not_loaded(embedded: Server, plain: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
+    build.build_extension(embedded, werror=False)
+    assert doctor.main(plain.dsn(), as_json=False) == 1
+    shown = capsys.readouterr().out
+    assert "ALTER SYSTEM SET shared_preload_libraries = 'pg_lookahead';" in shown
+    assert f"restart -D {plain.data}" in shown
+
+
+@pytest.mark.parametrize("dsn", ["host=/nonexistent", "no_such_option=1"])
+def test_no_connection(dsn: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert doctor.main(dsn, as_json=False) == 2
+    assert "could not connect" in capsys.readouterr().err

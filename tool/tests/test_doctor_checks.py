@@ -1,0 +1,367 @@
+"""Every finding of the doctor, from made-up facts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from lookahead import doctor
+from lookahead.doctor_checks import NOTE, PROBLEM, WARNING, Finding, examine
+from lookahead.doctor_facts import Counters, Facts, Latency, RoleSetting, Setting, summarize
+
+
+def settings(**changes: str | None) -> dict[str, Setting]:
+    """Return settings of a server that is in order; None removes one."""
+    values: dict[str, str | None] = {
+        "config_file": "/data/postgresql.conf",
+        "data_directory": "/data",
+        "debug_io_direct": "",
+        "effective_io_concurrency": "16",
+        "io_max_concurrency": "64",
+        "io_method": "worker",
+        "io_workers": "3",
+        "pg_lookahead.enabled": "on",
+        "pg_lookahead.io_concurrency": "64",
+        "pg_lookahead.max_distance": "256",
+        "pg_lookahead.method": "auto",
+        "session_preload_libraries": "",
+        "shared_buffers": "16384",
+        "shared_preload_libraries": "pg_lookahead",
+    }
+    values.update({name.replace("__", "."): value for name, value in changes.items()})
+    return {name: Setting(value) for name, value in values.items() if value is not None}
+
+
+def facts(changed: Mapping[str, str | None] | None = None, **changes: Any) -> Facts:
+    """Return facts about a server that is in order, with changes."""
+    good = Facts(
+        version_num=180006,
+        version="18.6",
+        database="shop",
+        database_bytes=10 << 30,
+        available_version="0.1.0",
+        extension_version="0.1.0",
+        loaded=True,
+        library_version="0.1.0",
+        preloaded=True,
+        method="advice",
+        reason="kernel advice serves buffered I/O",
+        bindir="/pg/bin",
+        settings=settings(**(changed or {})),
+        counters=Counters(),
+        latency=Latency(64, 90.0, 200.0, 0.0),
+    )
+    return replace(good, **changes)
+
+
+def only(found: list[Finding], name: str) -> Finding:
+    """Return the finding of this name; it must be the only one."""
+    assert [finding.id for finding in found] == [name]
+    return found[0]
+
+
+# Without the library its settings are not there either.
+NOT_LOADED: dict[str, str | None] = {
+    "pg_lookahead__enabled": None,
+    "pg_lookahead__io_concurrency": None,
+    "pg_lookahead__max_distance": None,
+    "pg_lookahead__method": None,
+}
+
+
+def test_nothing_to_mend() -> None:
+    assert examine(facts()) == []
+
+
+@pytest.mark.parametrize(("number", "name"), [(140012, "14.12"), (190000, "19devel")])
+def test_unsupported_version(number: int, name: str) -> None:
+    found = only(examine(facts(version_num=number, version=name)), "version-unsupported")
+    assert found.severity == PROBLEM
+    assert name in found.title
+
+
+def test_library_not_installed() -> None:
+    found = examine(
+        facts(
+            NOT_LOADED,
+            loaded=False,
+            available_version=None,
+            extension_version=None,
+            library_version=None,
+        )
+    )
+    finding = only(found, "library-not-installed")
+    assert finding.commands == (
+        "make PG_CONFIG=/pg/bin/pg_config",
+        "make install PG_CONFIG=/pg/bin/pg_config",
+    )
+
+
+def test_library_file_is_gone() -> None:
+    finding = only(
+        examine(facts(NOT_LOADED, loaded=False, library_error='could not access file "x"')),
+        "library-not-installed",
+    )
+    assert 'could not access file "x"' in finding.explanation
+
+
+def test_not_loaded_keeps_the_libraries_that_are_there() -> None:
+    changed = {**NOT_LOADED, "shared_preload_libraries": "pg_stat_statements, auto_explain"}
+    finding = only(examine(facts(changed, loaded=False, preloaded=False)), "library-not-loaded")
+    assert finding.severity == PROBLEM
+    assert finding.commands == (
+        "ALTER SYSTEM SET shared_preload_libraries ="
+        " 'pg_stat_statements', 'auto_explain', 'pg_lookahead';",
+        "/pg/bin/pg_ctl restart -D /data",
+    )
+
+
+def test_not_loaded_on_debian_restarts_as_debian_does() -> None:
+    changed = {
+        **NOT_LOADED,
+        "shared_preload_libraries": "",
+        "config_file": "/etc/postgresql/15/main/postgresql.conf",
+    }
+    finding = only(examine(facts(changed, loaded=False)), "library-not-loaded")
+    assert finding.commands[-1] == "pg_ctlcluster 15 main restart"
+
+
+def test_not_loaded_and_not_allowed_to_see_why() -> None:
+    changed = {**NOT_LOADED, "shared_preload_libraries": None}
+    finding = only(examine(facts(changed, loaded=False, username="bob")), "library-not-loaded")
+    assert "bob" in finding.explanation
+
+
+def test_restart_pending() -> None:
+    given = facts(NOT_LOADED, loaded=False)
+    given.settings["shared_preload_libraries"] = Setting(
+        "pg_lookahead", "configuration file", pending_restart=True
+    )
+    assert only(examine(given), "restart-pending").commands == ("/pg/bin/pg_ctl restart -D /data",)
+
+
+def test_loaded_per_session_is_only_noted() -> None:
+    finding = only(
+        examine(facts({"shared_preload_libraries": "x"}, preloaded=False)), "not-preloaded"
+    )
+    assert finding.severity == NOTE
+    assert finding.commands[0].endswith("= 'x', 'pg_lookahead';")
+
+
+def test_extension_not_created() -> None:
+    finding = only(
+        examine(facts(extension_version=None, library_version=None)), "extension-not-created"
+    )
+    assert finding.severity == WARNING
+    assert finding.commands == ("CREATE EXTENSION pg_lookahead;",)
+
+
+def test_library_outdated() -> None:
+    found = examine(facts(available_version="0.2.0", extension_version="0.2.0"))
+    finding = only(found, "library-outdated")
+    assert finding.commands == ("/pg/bin/pg_ctl restart -D /data",)
+
+
+def test_extension_outdated() -> None:
+    found = examine(facts(available_version="0.2.0", library_version="0.2.0"))
+    assert only(found, "extension-outdated").commands == ("ALTER EXTENSION pg_lookahead UPDATE;",)
+
+
+@pytest.mark.parametrize(
+    ("source", "first"),
+    [
+        ("configuration file", "ALTER SYSTEM SET pg_lookahead.enabled = on;"),
+        ("client", "RESET pg_lookahead.enabled;"),
+        ("command line", "ALTER SYSTEM RESET pg_lookahead.enabled;"),
+    ],
+)
+def test_switched_off(source: str, first: str) -> None:
+    given = facts()
+    given.settings["pg_lookahead.enabled"] = Setting("off", source)
+    finding = only(examine(given), "switched-off")
+    assert finding.severity == PROBLEM
+    assert finding.commands[0] == first
+
+
+@pytest.mark.parametrize(
+    ("database", "role", "severity", "command"),
+    [
+        ("shop", None, PROBLEM, 'ALTER DATABASE "shop" RESET pg_lookahead.enabled;'),
+        ("other", None, WARNING, 'ALTER DATABASE "other" RESET pg_lookahead.enabled;'),
+        (None, "postgres", PROBLEM, 'ALTER ROLE "postgres" RESET pg_lookahead.enabled;'),
+        (None, 'o"dd', WARNING, 'ALTER ROLE "o""dd" RESET pg_lookahead.enabled;'),
+        (
+            "shop",
+            "bob",
+            WARNING,
+            'ALTER ROLE "bob" IN DATABASE "shop" RESET pg_lookahead.enabled;',
+        ),
+        (None, None, PROBLEM, "ALTER ROLE ALL RESET pg_lookahead.enabled;"),
+    ],
+)
+@pytest.mark.parametrize("value", ["off", "False", "0"])
+def test_switched_off_for_some(
+    database: str | None, role: str | None, severity: str, command: str, value: str
+) -> None:
+    entry = RoleSetting(database, role, "pg_lookahead.enabled", value)
+    finding = only(examine(facts(role_settings=(entry,))), "switched-off")
+    assert finding.severity == severity
+    assert finding.commands == (command,)
+
+
+def test_off_for_the_database_is_reported_once() -> None:
+    entry = RoleSetting("shop", None, "pg_lookahead.enabled", "off")
+    given = facts(role_settings=(entry,))
+    given.settings["pg_lookahead.enabled"] = Setting("off", "database")
+    only(examine(given), "switched-off")
+
+
+def test_switched_on_for_some() -> None:
+    entry = RoleSetting("shop", None, "pg_lookahead.enabled", "on")
+    assert examine(facts(role_settings=(entry,))) == []
+
+
+def test_method_none() -> None:
+    given = facts(method="none")
+    given.settings["pg_lookahead.method"] = Setting("none", "configuration file")
+    finding = only(examine(given), "method-none")
+    assert finding.commands[0] == "ALTER SYSTEM SET pg_lookahead.method = auto;"
+
+
+def test_method_none_for_a_role() -> None:
+    entry = RoleSetting(None, "bob", "pg_lookahead.method", "none")
+    finding = only(examine(facts(role_settings=(entry,))), "method-none")
+    assert finding.commands == ('ALTER ROLE "bob" RESET pg_lookahead.method;',)
+
+
+def test_direct_io_before_18() -> None:
+    changed = {"debug_io_direct": "data, wal", "io_method": None, "io_workers": None}
+    given = facts(changed, version_num=170011, version="17.11", method="none")
+    finding = only(examine(given), "direct-io")
+    assert finding.severity == PROBLEM
+    assert finding.commands[0] == "ALTER SYSTEM SET debug_io_direct = 'wal';"
+    assert "no method with workers" in finding.explanation
+
+
+def test_direct_io_for_wal_only() -> None:
+    assert examine(facts({"debug_io_direct": "wal"}, version_num=170011)) == []
+
+
+def test_direct_io_with_synchronous_reads() -> None:
+    given = facts({"debug_io_direct": "data", "io_method": "sync"}, method="none")
+    finding = only(examine(given), "direct-io-sync")
+    assert finding.commands[0] == "ALTER SYSTEM SET io_method = 'worker';"
+
+
+def test_direct_io_with_advice() -> None:
+    given = facts({"debug_io_direct": "data", "pg_lookahead__method": "advice"}, method="none")
+    only(examine(given), "direct-io-advice")
+
+
+def test_few_io_workers() -> None:
+    finding = only(examine(facts({"debug_io_direct": "data"}, method="aio")), "few-io-workers")
+    assert finding.severity == WARNING
+    assert finding.commands == (
+        "ALTER SYSTEM SET io_workers = 16;",
+        "SELECT pg_reload_conf();",
+    )
+
+
+def test_few_io_workers_is_told_without_the_extension() -> None:
+    """Then nobody says which method it is; the settings do."""
+    given = facts(
+        {"pg_lookahead__method": "aio"}, method=None, extension_version=None, library_version=None
+    )
+    assert "few-io-workers" in [finding.id for finding in examine(given)]
+
+
+def test_io_workers_do_not_matter_with_advice() -> None:
+    assert examine(facts({"io_workers": "1"})) == []
+
+
+def test_low_io_max_concurrency() -> None:
+    changed = {"io_method": "io_uring", "io_max_concurrency": "16"}
+    finding = only(examine(facts(changed, method="aio")), "low-io-max-concurrency")
+    assert finding.commands[0] == "ALTER SYSTEM SET io_max_concurrency = 64;"
+
+
+def test_no_effective_io_concurrency() -> None:
+    finding = only(examine(facts({"effective_io_concurrency": "0"})), "no-io-concurrency")
+    assert "bitmap" in finding.explanation
+
+
+def test_synchronous_reads_are_fine_with_advice() -> None:
+    assert only(examine(facts({"io_method": "sync"})), "io-method-sync").severity == NOTE
+
+
+def test_platform_without_advice() -> None:
+    given = facts(
+        {"io_method": None}, version_num=170011, build="PostgreSQL 17.11 on x86_64-apple-darwin"
+    )
+    assert only(examine(given), "no-advice").severity == PROBLEM
+    given = facts(build="PostgreSQL 18.6 on aarch64-apple-darwin24", method="none")
+    assert only(examine(given), "no-advice").commands[0].endswith("= 'aio';")
+
+
+def test_platform_where_the_setting_cannot_be_raised() -> None:
+    given = facts({"io_method": None}, version_num=160014, method="none")
+    given.settings["effective_io_concurrency"] = Setting("0", max_value="0")
+    only(examine(given), "no-advice")
+
+
+def test_database_in_shared_buffers() -> None:
+    finding = only(examine(facts(database_bytes=100 << 20)), "fits-shared-buffers")
+    assert finding.severity == NOTE
+
+
+def test_tables_in_the_page_cache() -> None:
+    given = facts(latency=Latency(64, 5.0, 9.0, 0.98))
+    assert only(examine(given), "in-page-cache").severity == NOTE
+
+
+def test_much_wasted() -> None:
+    seen = Counters(scans=9, issued=10000, used=7000, wasted=3000, most_wasted="orders")
+    finding = only(examine(facts(counters=seen)), "much-wasted")
+    assert "30%" in finding.title
+    assert "orders" in finding.explanation
+    assert finding.commands[0] == "ALTER SYSTEM SET pg_lookahead.max_distance = 64;"
+    finding = only(
+        examine(facts({"pg_lookahead__max_distance": "32"}, counters=seen)), "much-wasted"
+    )
+    assert finding.commands[0] == "ALTER SYSTEM SET pg_lookahead.max_distance = 16;"
+
+
+def test_little_waste_or_little_to_go_by() -> None:
+    assert examine(facts(counters=Counters(issued=10000, used=9000, wasted=1000))) == []
+    assert examine(facts(counters=Counters(issued=10, wasted=10))) == []
+
+
+def test_problems_come_first() -> None:
+    given = facts({"effective_io_concurrency": "0"}, database_bytes=1, role_settings=())
+    given.settings["pg_lookahead.enabled"] = Setting("off", "configuration file")
+    assert [f.severity for f in examine(given)] == [PROBLEM, WARNING, NOTE]
+
+
+def test_facts_that_may_not_be_seen() -> None:
+    """A user without rights gets what there is to be had, and no error."""
+    bare = Facts(version_num=180006, version="18.6", superuser=False)
+    assert [finding.id for finding in examine(bare)] == ["library-not-installed"]
+    doctor.show(bare, examine(bare))
+
+
+def test_latency_figures() -> None:
+    found = summarize([5.0] * 50 + [100.0] * 50)
+    assert found
+    assert (found.samples, found.cached_share, found.p90_us) == (100, 0.5, 100.0)
+    assert summarize([5.0]) is None
+
+
+def test_every_finding_can_be_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    given = facts({"effective_io_concurrency": "0"}, database_bytes=1)
+    doctor.show(given, examine(given))
+    shown = capsys.readouterr().out
+    assert "ALTER SYSTEM SET effective_io_concurrency = 16;" in shown
+    assert "0 problem(s), 1 warning(s)" in shown

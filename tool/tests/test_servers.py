@@ -1,0 +1,175 @@
+"""Finding servers, and the small tools around them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+
+import pytest
+
+from lookahead import cli, packages, paths, privilege, servers, source_build, venv
+from lookahead.errors import LookaheadError, MissingPackages, UsageError
+from lookahead.servers import Server
+
+
+def test_embedded(embedded: Server) -> None:
+    assert (embedded.name, embedded.major, embedded.version) == ("18-embedded", 18, "18.6")
+    assert not embedded.assertions
+    assert not embedded.io_uring
+    assert embedded.pg_regress
+    assert embedded.pg_isolation_regress
+    assert servers.from_pg_config(embedded.pg_config) == embedded
+    assert servers.by_name("18-embedded") == embedded
+    assert servers.by_name(str(embedded.pg_config)) == embedded
+
+
+def test_available_begins_with_the_embedded_one() -> None:
+    found = servers.available()
+    assert found[0].name == "18-embedded"
+    assert len({server.name for server in found}) == len(found)
+
+
+def test_debian_is_used_through_a_copy() -> None:
+    system = Path("/usr/lib/postgresql/15/bin")
+    server = servers.debian(15)
+    if server is None:
+        pytest.skip("no PostgreSQL 15 of the distribution's")
+    assert server.name == "15-debian"
+    assert server.bindir != system
+    assert server.pkglibdir.is_relative_to(paths.cache())
+    assert server.sharedir.is_relative_to(paths.cache())
+
+
+def test_assertions_are_seen() -> None:
+    server = servers.source(18, "assert")
+    if server is None:
+        pytest.skip("18-assert is not built")
+    assert server.assertions
+    assert server.io_uring
+    assert server.build_tree
+
+
+@pytest.mark.parametrize("name", ["19-embedded", "18-nonsense", "nonsense", "18", ""])
+def test_unknown_names(name: str) -> None:
+    with pytest.raises(UsageError, match="no server"):
+        servers.by_name(name)
+
+
+def test_a_missing_major_names_its_packages() -> None:
+    if servers.debian(16) is not None:
+        pytest.skip("PostgreSQL 16 is here")
+    with pytest.raises(LookaheadError, match="postgresql-16 postgresql-server-dev-16"):
+        servers.by_name("16-debian")
+
+
+def test_other_programs_are_no_pg_config() -> None:
+    for path in ("/bin/true", "/nonexistent/pg_config", "/usr"):
+        with pytest.raises(UsageError, match="not a pg_config"):
+            servers.from_pg_config(path)
+
+
+def test_unsupported_major(tmp_path: Path) -> None:
+    program = tmp_path / "pg_config"
+    program.write_text("#!/bin/sh\necho 'VERSION = PostgreSQL 14.9'\n")
+    program.chmod(0o755)
+    with pytest.raises(UsageError, match="supports 15 to 18"):
+        servers.from_pg_config(program)
+
+
+def test_configure_options() -> None:
+    of_17 = source_build.configure_options(17, "release", Path("/p"))
+    of_18 = source_build.configure_options(18, "assert", Path("/p"))
+    assert "--with-liburing" not in of_17
+    assert {"--with-liburing", "--enable-cassert", "--prefix=/p"} <= set(of_18)
+    assert "liburing-dev" in source_build.needed_packages(18, "release")
+    assert "valgrind" in source_build.needed_packages(17, "assert")
+    with pytest.raises(UsageError):
+        source_build.build(15, "assert", print)
+
+
+def test_packages_are_named_when_they_cannot_be_installed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(packages, "missing", lambda names: ["bison", "flex"])
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    with pytest.raises(MissingPackages, match="apt-get install bison flex"):
+        packages.ensure(["bison", "flex"], "the build", print)
+
+
+def test_folder_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:
+    target = tmp_path / "target"
+    with paths.replacing(target) as fresh:
+        (fresh / "first").touch()
+    with contextlib.suppress(ValueError), paths.replacing(target) as fresh:
+        (fresh / "second").touch()
+        raise ValueError("broken")
+    assert [file.name for file in target.iterdir()] == ["first"]
+    with paths.replacing(target) as fresh:
+        (fresh / "third").touch()
+    assert [file.name for file in target.iterdir()] == ["third"]
+    assert [place.name for place in tmp_path.iterdir()] == ["target"]
+
+
+def test_cache_folder_follows_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LOOKAHEAD_CACHE", str(tmp_path / "mine"))
+    assert paths.cache() == tmp_path / "mine"
+    monkeypatch.delenv("LOOKAHEAD_CACHE")
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    assert paths.cache() == tmp_path / "xdg" / "pg_lookahead"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    assert paths.cache() == tmp_path / "home" / ".cache" / "pg_lookahead"
+
+
+def test_cache_folder_that_cannot_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOOKAHEAD_CACHE", "/proc/nonexistent")
+    with pytest.raises(LookaheadError, match="LOOKAHEAD_CACHE"):
+        paths.cache()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root drops privileges")
+def test_server_programs_do_not_run_as_root(tmp_path: Path, readable: Path) -> None:
+    done = privilege.run(["id", "-u"], cwd=readable, capture_output=True)
+    assert int(done.stdout) != 0
+    hidden = tmp_path / "hidden"
+    hidden.mkdir(mode=0o700)
+    with pytest.raises(LookaheadError, match="cannot read"):
+        privilege.require_readable(hidden, "a test")
+
+
+def test_environment_has_no_connection_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PGHOST", "elsewhere")
+    assert "PGHOST" not in privilege.environment()
+    assert privilege.environment({"PGHOST": "here"})["PGHOST"] == "here"
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (["test", "--build-servers"], ["test", "--build-servers=assert"]),
+        (["test", "--build-servers", "release", "-k", "x"],
+         ["test", "--build-servers=release", "-k", "x"]),
+        (["test", "--build-servers", "--only", "core"],
+         ["test", "--build-servers=assert", "--only", "core"]),
+        (["test", "--build-servers=release"], ["test", "--build-servers=release"]),
+    ],
+)  # fmt: skip
+def test_option_with_a_default_value(given: list[str], expected: list[str]) -> None:
+    assert cli.normalized(given) == expected
+
+
+def test_virtual_environment_is_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    python = venv.environment()
+    monkeypatch.setattr(venv, "_make", lambda place: pytest.fail("made again"))
+    assert venv.environment() == python
+
+
+def test_python_without_venv_names_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.executable", "/usr/bin/python3")
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    with pytest.raises(MissingPackages, match="apt-get install python3-venv"):
+        venv._get_ensurepip()

@@ -1,0 +1,167 @@
+"""`lookahead test` itself: that it finds failures, and that it finds nothing."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from lookahead import build, suites, testing, valgrind
+from lookahead.cluster import Cluster
+from lookahead.errors import LookaheadError
+from lookahead.regress import Outcome
+from lookahead.servers import Server
+
+SPEC = """\
+setup { CREATE TABLE t (i int); }
+teardown { DROP TABLE t; }
+session s1
+step one { INSERT INTO t VALUES (1); }
+session s2
+step two { SELECT i FROM t; }
+permutation one two
+"""
+
+SPEC_OUT = """\
+Parsed test spec with 2 sessions
+
+starting permutation: one two
+step one: INSERT INTO t VALUES (1);
+step two: SELECT i FROM t;
+i
+-
+1
+(1 row)
+
+"""
+
+
+@pytest.fixture
+def tests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of tests, of which one fails, instead of the extension's."""
+    for name in ("sql", "expected", "specs", "python"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "sql" / "good.sql").write_text("SELECT 1 AS x;\n")
+    (tmp_path / "expected" / "good.out").write_text("SELECT 1 AS x;\n x \n---\n 1\n(1 row)\n\n")
+    (tmp_path / "sql" / "wrong.sql").write_text("SELECT 2 AS x;\n")
+    (tmp_path / "expected" / "wrong.out").write_text("SELECT 2 AS x;\n x \n---\n 1\n(1 row)\n\n")
+    (tmp_path / "specs" / "both.spec").write_text(SPEC)
+    (tmp_path / "expected" / "both.out").write_text(SPEC_OUT)
+    (tmp_path / "python" / "test_some.py").write_text(
+        "import os, pytest\n"
+        "def test_good(): assert os.environ['LOOKAHEAD_SERVER'] == '18-embedded'\n"
+        "def test_wrong(): assert False, 'this is why'\n"
+        "@pytest.mark.skip\ndef test_later(): pass\n"
+    )
+    monkeypatch.setattr(suites, "TESTS", tmp_path)
+    # The real extension need not build for this.
+    monkeypatch.setattr(suites, "LIBRARY", "plpgsql")
+    monkeypatch.setattr(
+        suites.Context,
+        "cluster",
+        lambda context, conf: Cluster(context.server, conf=conf, preload=False),
+    )
+    monkeypatch.setattr(build, "build_extension", lambda server, werror: None)
+    return tmp_path
+
+
+def plan(*names: str, select: str | None = None) -> testing.Plan:
+    return testing.Plan(servers=["18-embedded"], suites=names, select=select)
+
+
+def last_line(capsys: pytest.CaptureFixture[str]) -> str:
+    return capsys.readouterr().out.splitlines()[-1]
+
+
+def test_failures_are_found(tests: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert testing.main(plan("regress", "isolation", "python")) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-1] == "3 passed, 2 failed, 1 skipped"
+    shown = "\n".join(lines)
+    assert "failed: wrong" in shown
+    assert "+ 2" in shown, "regression.diffs is not shown"
+    assert "this is why" in shown
+
+
+def test_success(tests: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert testing.main(plan("regress", "isolation", "python", select="good or both")) == 0
+    assert last_line(capsys) == "3 passed, 0 failed, 0 skipped"
+
+
+def test_nothing_run_is_a_failure(tests: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert testing.main(plan("regress", "python", select="no_such_test")) == 1
+    assert last_line(capsys) == "0 passed, 0 failed, 0 skipped"
+
+
+def test_a_failing_build_is_a_failure(
+    tests: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(server: Server, werror: bool) -> None:
+        raise LookaheadError("the compiler says no")
+
+    monkeypatch.setattr(build, "build_extension", broken)
+    assert testing.main(plan("regress")) == 1
+    shown = capsys.readouterr().out
+    assert "the compiler says no" in shown
+    assert shown.splitlines()[-1] == "0 passed, 1 failed, 0 skipped"
+
+
+def test_missing_programs_are_skipped(
+    tests: Path, embedded: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Server, "pg_isolation_regress", None)
+    outcome = suites.isolation(suites.Context(server=embedded, work=tests / "work"))
+    assert outcome.skipped == ["both"]
+
+
+def test_valgrind_errors_are_read(tmp_path: Path) -> None:
+    (tmp_path / "1.log").write_text(
+        f"{valgrind.BEGIN}\nInvalid read\n{valgrind.END}\nother\n"
+        f"{valgrind.BEGIN}\nInvalid write\n{valgrind.END}\n"
+    )
+    (tmp_path / "2.log").write_text("nothing here\n")
+    found = valgrind.errors(tmp_path)
+    assert len(found) == 2
+    assert "Invalid write" in found[1]
+
+
+def test_settings_of_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "regress.conf"
+    assert suites.read_conf(file) == {}
+    file.write_text("# comment\nwork_mem = '8MB'  # why\n\njit=off\n")
+    assert suites.read_conf(file) == {"work_mem": "8MB", "jit": "off"}
+
+
+def test_report_of_pytest_that_broke_off(tmp_path: Path) -> None:
+    outcome = suites.read_report(tmp_path / "absent.xml", 3, "internal error")
+    assert isinstance(outcome, Outcome)
+    assert outcome.failed
+    assert outcome.details == "internal error"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "text"),
+    [
+        (["test", "--only", "nonsense"], 2, 'no suite "nonsense"'),
+        (["test", "--server", "18-nonsense"], 2, 'no server "18-nonsense"'),
+        (["test", "--pg-config", "/bin/true"], 2, "not a pg_config"),
+        (["test", "--build-servers=nonsense"], 2, "assert or release"),
+        (["nonsense"], 2, "No such command"),
+        (["doctor", "host=/nonexistent"], 2, "could not connect"),
+        (["--help"], 0, "doctor"),
+        (["bench", "--help"], 0, "index-scan"),
+        (["demo", "--help"], 0, "--quick"),
+    ],
+)
+def test_command_line(arguments: list[str], status: int, text: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "lookahead", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=Path(testing.__file__).parents[1],
+    )
+    assert done.returncode == status, done.stderr
+    assert text in done.stdout + done.stderr
