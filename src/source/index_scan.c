@@ -21,12 +21,15 @@
  *
  * The gap is the time between our return and the next call.  The executor
  * fetches the table block in it, and does what the rest of the plan does with
- * the row.  Whether it waited for storage there is told by three things, from
- * cheap to dear: the count of blocks read by this backend moved; the gap was
- * long; and the kernel put the process to sleep meanwhile (getrusage counts
- * that).  A block that is in the kernel's page cache is read without sleeping
- * and is no wait.  The clock is only looked at while blocks are being read, so
- * a scan of cached data pays for comparing two counters per table block.
+ * the row.  Whether it waited for storage there is told by two things: the
+ * count of blocks read by this backend moved, which costs nothing to see, and
+ * the kernel put the process to sleep meanwhile, which costs a system call,
+ * getrusage().  A block that is in the kernel's page cache is read without
+ * sleeping and is no wait.  So a scan of cached data pays for comparing two
+ * counters per table block.
+ *
+ * While looking ahead there may be waits without a read: for one of ours that
+ * is still in flight.  Then a long gap is what makes us ask the kernel.
  *
  * When the scan is not followed, see la_bind(): non-MVCC snapshots (their pins
  * and rechecks have rules of their own), system catalogs, table access methods
@@ -68,8 +71,12 @@
 /* A gap shorter than this was no wait for storage. */
 #define LA_WAIT_MIN_NS		10000
 
-/* Hits in a row after which gaps are no longer timed. */
-#define LA_UNTIMED_AFTER	16
+/*
+ * Blocks read without a wait (from the kernel's page cache) after which the
+ * kernel is asked only at one of LA_QUIET_SAMPLE.
+ */
+#define LA_QUIET_AFTER		64
+#define LA_QUIET_SAMPLE		8
 
 /* Blocks in a row that nobody foresaw, after which the scout seeks again. */
 #define LA_MAX_IGNORED		64
@@ -319,14 +326,14 @@ la_open_gap(LaIndexScan *scan)
 {
 	scan->gap_open = true;
 	scan->gap_reads = la_blocks_read();
-	scan->gap_timed = scan->timed;
+	scan->gap_timed = scan->has_read &&
+		(scan->state == LA_SCAN_LOOKING || scan->target.am->is_dear);
+
+	/* What was slept before, for an index page, say, is not this block's. */
+	if (scan->has_read && la_sleeps_are_stale)
+		(void) la_has_slept();
 	if (scan->gap_timed)
-	{
-		/* What was slept before, for an index page, say, is not this block's. */
-		if (la_sleeps_are_stale)
-			(void) la_has_slept();
 		INSTR_TIME_SET_CURRENT(scan->gap_start);
-	}
 }
 
 /*
@@ -335,7 +342,7 @@ la_open_gap(LaIndexScan *scan)
 static inline void
 la_choose_care(LaIndexScan *scan)
 {
-	scan->ask_with_care = scan->timed || scan->target.am->is_dear;
+	scan->ask_with_care = scan->has_read || scan->target.am->is_dear;
 }
 
 /*
@@ -348,21 +355,26 @@ la_judge_gap(LaIndexScan *scan)
 	bool		missed = la_blocks_read() != scan->gap_reads;
 	bool		waited = false;
 	bool		turn = false;
+	int64		ns = 0;
 
-	if (scan->gap_timed && (missed || scan->state == LA_SCAN_LOOKING))
+	if (scan->gap_timed)
 	{
 		instr_time	now;
-		int64		ns;
 
 		INSTR_TIME_SET_CURRENT(now);
 		INSTR_TIME_SUBTRACT(now, scan->gap_start);
 		ns = (int64) (INSTR_TIME_GET_DOUBLE(now) * 1e9);
-		if (ns >= LA_WAIT_MIN_NS && la_has_slept())
-		{
-			waited = true;
-			scan->wait_ns += ns;
-		}
 	}
+
+	/* A read in flight that the scan waits for is no miss. */
+	if (scan->state == LA_SCAN_LOOKING)
+		waited = ns >= LA_WAIT_MIN_NS && la_has_slept();
+	else if (missed && scan->has_read &&
+			 (scan->quiet_reads < LA_QUIET_AFTER ||
+			  scan->quiet_reads % LA_QUIET_SAMPLE == 0))
+		waited = la_has_slept();
+	if (waited)
+		scan->wait_ns += ns;
 
 	if (missed && la_pace_read(&scan->pace, waited) &&
 		la_pace_clock(&scan->pace, la_wall_ns()))
@@ -388,19 +400,17 @@ la_judge_gap(LaIndexScan *scan)
 		return;
 	}
 
-	/* The clock runs while blocks are being read. */
+	/* From the first read on we want to know who sleeps. */
 	if (missed)
 	{
-		scan->untimed_hits = 0;
-		if (!scan->timed)
+		scan->quiet_reads = waited ? 0 : scan->quiet_reads + 1;
+		if (!scan->has_read)
 		{
-			scan->timed = true;
+			scan->has_read = true;
 			la_sleeps_are_stale = true;
+			la_choose_care(scan);
 		}
 	}
-	else if (scan->timed && ++scan->untimed_hits >= LA_UNTIMED_AFTER)
-		scan->timed = false;
-	la_choose_care(scan);
 
 	/* An index-only scan visits no table block where it reads none. */
 	if (missed || !scan->target.index_only)
@@ -701,7 +711,8 @@ la_start(LaIndexScan *scan)
 	if (scan->scout)
 		la_scout_lost_sync(scan->scout);
 	scan->start_wanted = false;
-	scan->timed = true;
+	scan->has_read = true;
+	scan->quiet_reads = 0;
 	la_choose_care(scan);
 	la_enter_state(scan, LA_SCAN_LOOKING);
 	(void) la_fill(scan);
@@ -796,7 +807,7 @@ static pg_noinline void
 la_switch(LaIndexScan *scan, BlockNumber blkno)
 {
 	scan->current = blkno;
-	if (scan->timed)
+	if (scan->has_read)
 		la_pace_moved(&scan->pace, blkno);
 	switch (scan->state)
 	{
@@ -816,25 +827,12 @@ la_switch(LaIndexScan *scan, BlockNumber blkno)
 }
 
 /*
- * amgettuple of a scan that we follow: returns exactly what the access method
- * returns.
- *
- * For a scan of cached data this is all we cost, so the way through for
- * another entry on the same block is short.
+ * The access method has answered; see where the scan is now.
  */
-bool
-la_index_scan_next(LaIndexScan *scan, ScanDirection direction)
+static pg_noinline bool
+la_arrive(LaIndexScan *scan, ScanDirection direction, bool found)
 {
 	BlockNumber blkno;
-	bool		found;
-
-	if (scan->gap_open)
-		la_close_gap(scan);
-
-	if (unlikely(scan->ask_with_care))
-		found = la_ask_am(scan, direction);
-	else
-		found = scan->amgettuple(scan->desc, direction);
 
 	if (unlikely(direction != scan->target.direction))
 		la_turn(scan, direction);
@@ -846,10 +844,67 @@ la_index_scan_next(LaIndexScan *scan, ScanDirection direction)
 	}
 
 	blkno = ItemPointerGetBlockNumber(&scan->desc->xs_heaptid);
-	if (blkno != scan->current &&
-		scan->target.position > scan->replay_until)
-		la_switch(scan, blkno);
+	if (blkno == scan->current ||
+		scan->target.position <= scan->replay_until)
+		return true;
+
+	/* A scan that has read nothing yet: all is cached, so far. */
+	if (scan->state == LA_SCAN_WATCHING && !scan->has_read &&
+		!la_pace_at_once(&scan->pace))
+	{
+		scan->current = blkno;
+		scan->gap_open = true;
+		scan->gap_timed = false;
+		scan->gap_reads = la_blocks_read();
+		return true;
+	}
+
+	la_switch(scan, blkno);
 	return true;
+}
+
+/*
+ * amgettuple while something is to be observed, or the access method to be
+ * asked with care.
+ */
+static pg_noinline bool
+la_next_with_care(LaIndexScan *scan, ScanDirection direction)
+{
+	bool		found;
+
+	if (scan->gap_open)
+		la_close_gap(scan);
+	if (scan->ask_with_care)
+		found = la_ask_am(scan, direction);
+	else
+		found = scan->amgettuple(scan->desc, direction);
+	return la_arrive(scan, direction, found);
+}
+
+/*
+ * amgettuple of a scan that we follow: returns exactly what the access method
+ * returns.
+ *
+ * For a scan of cached data this is all we cost, so the way through for
+ * another entry on the same block is short.
+ */
+bool
+la_index_scan_next(LaIndexScan *scan, ScanDirection direction)
+{
+	bool		found;
+
+	if (scan->gap_open || scan->ask_with_care)
+		return la_next_with_care(scan, direction);
+
+	found = scan->amgettuple(scan->desc, direction);
+	if (likely(found && direction == scan->target.direction &&
+			   ItemPointerGetBlockNumber(&scan->desc->xs_heaptid) ==
+			   scan->current))
+	{
+		scan->target.position += scan->step;
+		return true;
+	}
+	return la_arrive(scan, direction, found);
 }
 
 /* -------------------------------------------------------------------------
@@ -882,7 +937,6 @@ la_index_scan_restart(IndexScanDesc desc)
 	if (scan->state != LA_SCAN_OUT)
 		la_enter_state(scan, LA_SCAN_WATCHING);
 	la_pace_init(&scan->pace, la_start_after, la_max_distance);
-	la_choose_care(scan);
 	scan->target.position = 0;
 	scan->target.direction = NoMovementScanDirection;
 	scan->current = InvalidBlockNumber;
@@ -890,7 +944,10 @@ la_index_scan_restart(IndexScanDesc desc)
 	scan->replay_until = 0;
 	scan->reopen_at = 0;
 	scan->gap_open = false;
+	scan->has_read = false;
+	scan->quiet_reads = 0;
 	scan->start_wanted = false;
+	la_choose_care(scan);
 	scan->am_calls = 0;
 	scan->am_cpu_ns = 0;
 	scan->wait_ns = 0;

@@ -48,6 +48,15 @@ typedef enum LaScanState
 
 typedef struct LaIndexScan
 {
+	/* what la_index_scan_next() looks at for each entry; valid while bound */
+	IndexScanDesc desc;
+	amgettuple_function amgettuple; /* the access method's own */
+	bool		gap_open;		/* the executor is at a block; see the gap */
+	bool		ask_with_care;	/* call the access method by la_ask_am() */
+	int			step;			/* of target.position, per entry: 1 or -1 */
+	BlockNumber current;		/* the table block the scan is on */
+	LaScoutTarget target;		/* what a source must know of us */
+
 	/* set by la_index_scan_register(), immutable */
 	dlist_node	query_link;		/* in LaQuery.scans */
 	PlanState  *node;
@@ -61,26 +70,18 @@ typedef struct LaIndexScan
 	bool		is_unbound;
 
 	/* valid while bound */
-	IndexScanDesc desc;
-	amgettuple_function amgettuple; /* the access method's own */
-	LaScoutTarget target;		/* what a source must know of us */
-
 	LaScanState state;
 	LaPace		pace;
-	BlockNumber current;		/* the table block the scan is on */
-	int			step;			/* of target.position, per entry: 1 or -1 */
 	int64		mark_position;	/* see la_index_scan_mark() */
 	int64		replay_until;	/* entries up to here were seen before */
 	int			ignored;		/* blocks in a row that no one foresaw */
 	int64		reopen_at;		/* no new scout before this position */
 	bool		start_wanted;	/* the pace has said so */
-	bool		ask_with_care;	/* call the access method by la_ask_am() */
 
-	/* between the return of an entry and the next call */
-	bool		gap_open;
+	/* the gap between the return of an entry and the next call */
 	bool		gap_timed;
-	bool		timed;			/* time the next gap */
-	int			untimed_hits;	/* hits in a row, while timed */
+	bool		has_read;		/* some block of this (re)scan was read */
+	uint32		quiet_reads;	/* blocks read since the last wait */
 	int64		gap_reads;
 	instr_time	gap_start;
 

@@ -62,13 +62,12 @@
 #include "window/pace.h"
 
 #define LA_START_WAITS		2
-#define LA_STRETCH			32
 #define LA_FIRST_DISTANCE	16
 #define LA_EMPTY_WINDOWS	2
 #define LA_PROBE_INTERVAL	8
 #define LA_VAIN_PROBES		4
 
-#define LA_SHARE			256 /* the whole, in fixed point */
+#define LA_SHARE			65536	/* the whole, in fixed point */
 #define LA_SHARE_MOVES		32	/* moves that the averages remember */
 #define LA_NEAR_BLOCKS		64
 #define LA_TRIAL_LENGTH		512
@@ -118,7 +117,13 @@ la_pace_enter_trial(LaPace *pace, LaTrial trial)
 static inline void
 la_share(int *share, bool yes, int moves)
 {
-	*share += ((yes ? LA_SHARE : 0) - *share) / moves;
+	int			distance = (yes ? LA_SHARE : 0) - *share;
+
+	/* A division by a constant is cheap. */
+	if (likely(moves == LA_SHARE_MOVES))
+		*share += distance / LA_SHARE_MOVES;
+	else
+		*share += distance / moves;
 }
 
 /*
@@ -271,15 +276,9 @@ la_pace_at_once(const LaPace *pace)
 bool
 la_pace_watch(LaPace *pace, bool waited)
 {
-	if (pace->switches < pace->start_after)
-		pace->switches++;
+	la_pace_passed(pace);
 	if (waited)
 		pace->waits++;
-	if (++pace->recent >= LA_STRETCH)
-	{
-		pace->recent = 0;
-		pace->waits /= 2;
-	}
 
 	if (pace->switches < pace->start_after)
 		return false;

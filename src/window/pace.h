@@ -78,12 +78,22 @@ extern bool la_pace_wants_probe(LaPace *pace);
 extern bool la_pace_probed(LaPace *pace, bool waited);
 extern bool la_pace_filled(LaPace *pace, int nblocks, int nreads);
 
-/* The scan has done with a block that was cached, as were those before. */
+/* After so many switches, waits count half. */
+#define LA_STRETCH			32
+
+/*
+ * The scan has done with a block that was in shared buffers.
+ */
 static inline void
 la_pace_passed(LaPace *pace)
 {
 	if (pace->switches < pace->start_after)
 		pace->switches++;
+	if (++pace->recent >= LA_STRETCH)
+	{
+		pace->recent = 0;
+		pace->waits /= 2;
+	}
 }
 
 /* The number of blocks that look-ahead should be in front of the scan. */
