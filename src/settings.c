@@ -86,8 +86,7 @@ la_settings_define(void)
 							"Sets the largest number of blocks that one scan looks ahead.",
 							"A scan starts with a few blocks and doubles while it still "
 							"waits for storage. Raise it for storage with a high latency "
-							"and a high throughput; with method \"aio\" as many buffers "
-							"may be pinned by one scan.",
+							"and a high throughput.",
 							&la_max_distance,
 							LA_DEFAULT_MAX_DISTANCE,
 							LA_MIN_MAX_DISTANCE,

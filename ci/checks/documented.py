@@ -108,10 +108,10 @@ def _sections(objects: dict[str, list[str]], sections: dict[str, str]) -> list[s
         if match:
             by_name[match[1]] = text
     for thing, columns in objects.items():
-        text = by_name.pop(thing, None)
-        if text is None:
+        if thing not in by_name:
             problems.append(f"{REFERENCE}: has no section `{thing}`")
             continue
+        text = by_name.pop(thing)
         cells = [_text.coded(row[0]) for row in _text.table_rows(text)]
         rows = [cell for cell in cells if cell]
         # A function that a view shows may say "the columns of" it.

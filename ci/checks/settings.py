@@ -65,7 +65,9 @@ def defined(root: Path) -> list[Setting]:
                 value = {constant: name for name, constant in options}.get(value, value)
                 bounds = ", ".join(name for name, _ in options)
             elif lowest and highest:
-                ends = [known.get(arguments[place], arguments[place]) for place in (lowest, highest)]
+                ends = [
+                    known.get(arguments[place], arguments[place]) for place in (lowest, highest)
+                ]
                 bounds = "–".join(ends)
             place = CONTEXTS.get(arguments[context], arguments[context])
             found.append((line, Setting(_text.unquoted(arguments[0]), bounds, value, place)))

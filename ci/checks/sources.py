@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 HEADER = re.compile(
-    r"/\*-{60,}\n \*\n \* (?P<name>\S+)\n \*\t  (?P<role>\S.*)\n \*\n(?P<text>.*?)\*-{60,}\n \*/",
+    r"/\*-{60,}\n \*\n \* (?P<name>\S+)\n \*\t  \S[^\n]*\n \*\n(?P<text>.*?)\*-{60,}\n \*/",
     re.DOTALL,
 )
 COPYRIGHT = re.compile(r"^ \* Copyright \(c\) \d{4}.*, the pg_lookahead authors$", re.MULTILINE)

@@ -64,7 +64,7 @@ def check(root: Path) -> list[str]:
 def _changelog(root: Path, version: str) -> list[str]:
     problems = []
     headings = HEADING.findall((root / "CHANGELOG.md").read_text())
-    releases = []
+    releases: list[str] = []
     for heading in headings:
         match = RELEASE.fullmatch(heading)
         if not match:

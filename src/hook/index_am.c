@@ -11,7 +11,7 @@
  *
  *		executor -> rd_indam->amgettuple = la_amgettuple
  *										   |-> original btgettuple	(the row)
- *										   `-> la_index_scan_moved	(the hint)
+ *										   `-> la_index_scan_next	(the hint)
  *
  * A relation keeps the pointer as long as its relcache entry lives.  The copy
  * is made once per routine, which is once per access method unless somebody
@@ -50,6 +50,11 @@ la_amgettuple(IndexScanDesc desc, ScanDirection direction)
 	if (unlikely(scan == NULL))
 		return la_index_am_of(desc->indexRelation)->orig.amgettuple(desc,
 																	direction);
+	if (scan->skip > 0)
+	{
+		scan->skip--;
+		return scan->amgettuple(desc, direction);
+	}
 	return la_index_scan_next(scan, direction);
 }
 

@@ -264,10 +264,23 @@ la_aio_abandon(LaWindow *window)
 		aio->free[aio->nfree++] = i;
 }
 
+/*
+ * Reads whose I/O is not known to be complete.
+ */
 static int
 la_aio_in_flight(const LaWindow *window)
 {
-	return ((const LaAio *) window->method_state)->nstarted;
+	LaAio	   *aio = window->method_state;
+	int			n = 0;
+
+	for (int i = 0; i < aio->nstarted; i++)
+	{
+		int			read = aio->fifo[(aio->fifo_head + i) % aio->nreads];
+
+		if (!pgaio_wref_check_done(&aio->reads[read].io_wref))
+			n++;
+	}
+	return n;
 }
 
 const LaMethod la_method_aio = {

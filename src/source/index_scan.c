@@ -78,6 +78,13 @@
 #define LA_QUIET_AFTER		64
 #define LA_QUIET_SAMPLE		8
 
+/*
+ * Blocks in a row that were in shared buffers, after which we look at one call
+ * of LA_SKIP only.
+ */
+#define LA_SKIP_AFTER		64
+#define LA_SKIP				16
+
 /* Blocks in a row that nobody foresaw, after which the scout seeks again. */
 #define LA_MAX_IGNORED		64
 
@@ -428,9 +435,38 @@ la_close_gap(LaIndexScan *scan)
 {
 	scan->gap_open = false;
 	if (scan->gap_timed || la_blocks_read() != scan->gap_reads)
+	{
+		scan->cached = 0;
 		la_judge_gap(scan);
-	else if (!scan->target.index_only)
+		return;
+	}
+	if (!scan->target.index_only)
 		la_pace_passed(&scan->pace);
+	if (scan->cached < LA_SKIP_AFTER && ++scan->cached == LA_SKIP_AFTER)
+	{
+		scan->has_read = false;
+		la_choose_care(scan);
+	}
+}
+
+/*
+ * Look at one call of LA_SKIP only; the position is put right in advance.
+ */
+static inline void
+la_skip(LaIndexScan *scan)
+{
+	scan->skip = LA_SKIP - 1;
+	scan->target.position += scan->skip * scan->step;
+}
+
+/*
+ * Something happens to the scan: look at the next call.
+ */
+static inline void
+la_unskip(LaIndexScan *scan)
+{
+	scan->target.position -= scan->skip * scan->step;
+	scan->skip = 0;
 }
 
 /*
@@ -641,6 +677,7 @@ la_fill(LaIndexScan *scan)
 
 	scan->target.entries_left = la_entries_left(scan);
 	nwindows = scan->counters.windows_total;
+	CHECK_FOR_INTERRUPTS();
 	if (!la_guard_run(scan->owner, la_fill_body, &call))
 	{
 		la_work_fail(scan);
@@ -856,6 +893,8 @@ la_arrive(LaIndexScan *scan, ScanDirection direction, bool found)
 		scan->gap_open = true;
 		scan->gap_timed = false;
 		scan->gap_reads = la_blocks_read();
+		if (scan->cached >= LA_SKIP_AFTER && !scan->ask_with_care)
+			la_skip(scan);
 		return true;
 	}
 
@@ -936,7 +975,9 @@ la_index_scan_restart(IndexScanDesc desc)
 	}
 	if (scan->state != LA_SCAN_OUT)
 		la_enter_state(scan, LA_SCAN_WATCHING);
-	la_pace_init(&scan->pace, la_start_after, la_max_distance);
+	la_pace_init(&scan->pace, la_start_after,
+				 scan->window ? scan->window->limit : la_max_distance,
+				 !la_direct_io());
 	scan->target.position = 0;
 	scan->target.direction = NoMovementScanDirection;
 	scan->current = InvalidBlockNumber;
@@ -944,6 +985,8 @@ la_index_scan_restart(IndexScanDesc desc)
 	scan->replay_until = 0;
 	scan->reopen_at = 0;
 	scan->gap_open = false;
+	scan->skip = 0;
+	scan->cached = 0;
 	scan->has_read = false;
 	scan->quiet_reads = 0;
 	scan->start_wanted = false;
@@ -959,6 +1002,7 @@ la_index_scan_restart(IndexScanDesc desc)
 void
 la_index_scan_mark(LaIndexScan *scan)
 {
+	la_unskip(scan);
 	scan->mark_position = scan->target.position;
 }
 
@@ -968,6 +1012,7 @@ la_index_scan_mark(LaIndexScan *scan)
 void
 la_index_scan_restore(LaIndexScan *scan)
 {
+	la_unskip(scan);
 	scan->replay_until = Max(scan->replay_until, scan->target.position);
 	scan->target.position = scan->mark_position;
 	scan->gap_open = false;
@@ -989,6 +1034,7 @@ la_index_scan_end(LaIndexScan *scan)
 void
 la_index_scan_pause(LaIndexScan *scan)
 {
+	la_unskip(scan);
 	scan->gap_open = false;
 	la_pace_interrupted(&scan->pace);
 	if (scan->window == NULL)

@@ -51,6 +51,7 @@ typedef struct LaIndexScan
 	/* what la_index_scan_next() looks at for each entry; valid while bound */
 	IndexScanDesc desc;
 	amgettuple_function amgettuple; /* the access method's own */
+	int			skip;			/* calls that go straight to it */
 	bool		gap_open;		/* the executor is at a block; see the gap */
 	bool		ask_with_care;	/* call the access method by la_ask_am() */
 	int			step;			/* of target.position, per entry: 1 or -1 */
@@ -81,6 +82,7 @@ typedef struct LaIndexScan
 	/* the gap between the return of an entry and the next call */
 	bool		gap_timed;
 	bool		has_read;		/* some block of this (re)scan was read */
+	int			cached;			/* blocks in a row without a read, saturating */
 	uint32		quiet_reads;	/* blocks read since the last wait */
 	int64		gap_reads;
 	instr_time	gap_start;

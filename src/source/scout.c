@@ -62,7 +62,7 @@
 /* How many entries off a position may be. */
 #define LA_SEEK_SLACK		1024
 
-/* How many entries one call may look at without finding another block. */
+/* How many entries one call may look at without finding a block. */
 #define LA_MAX_ENTRIES_PER_CALL	4096
 
 static LaSourceResult la_scout_next(LaSource *source, BlockNumber *blkno);
@@ -214,37 +214,53 @@ la_scout_step(LaScout *scout, ScanDirection direction)
 	return found;
 }
 
+typedef enum LaSeek
+{
+	LA_SEEK_FOUND,
+	LA_SEEK_MORE,				/* not yet; call again */
+	LA_SEEK_LOST,				/* not to be found */
+} LaSeek;
+
 /*
- * Move to the entry that the real scan returned last.  Returns false if it is
- * not to be found.
+ * Move to the entry that the real scan returned last, or a bounded way towards
+ * it.
  *
  * Positions count up in the direction in which the real scan was (re)started,
  * target->base, so those of a backward scan count from the end of the index.
  */
-static bool
+static LaSeek
 la_scout_seek(LaScout *scout)
 {
 	const LaScoutTarget *target = scout->target;
-	const ItemPointerData goal = target->real->xs_heaptid;
-	bool		upward = scout->position < target->position;
-	ScanDirection direction = upward ? target->base : -target->base;
-	int64		most = LA_SEEK_SLACK +
-		(upward ? target->position - scout->position :
-		 scout->position - target->position);
+	ItemPointerData goal = target->real->xs_heaptid;
 
-	while (most-- > 0)
+	if (!scout->is_seeking)
 	{
-		if (!la_scout_step(scout, direction))
-			return false;
-		if (ItemPointerEquals(&scout->desc->xs_heaptid, unconstify(ItemPointerData *, &goal)))
-		{
-			scout->position = target->position;
-			return true;
-		}
-		if ((most & 1023) == 0)
-			CHECK_FOR_INTERRUPTS();
+		scout->is_seeking = true;
+		scout->seek_upward = scout->position < target->position;
 	}
-	return false;
+
+	for (int i = 0; i < LA_MAX_ENTRIES_PER_CALL; i++)
+	{
+		int64		beyond = scout->seek_upward ?
+			scout->position - target->position :
+			target->position - scout->position;
+
+		if (beyond > LA_SEEK_SLACK ||
+			!la_scout_step(scout, scout->seek_upward ?
+						   target->base : -target->base))
+		{
+			scout->is_seeking = false;
+			return LA_SEEK_LOST;
+		}
+		if (ItemPointerEquals(&scout->desc->xs_heaptid, &goal))
+		{
+			scout->is_seeking = false;
+			scout->position = target->position;
+			return LA_SEEK_FOUND;
+		}
+	}
+	return LA_SEEK_MORE;
 }
 
 /*
@@ -262,9 +278,16 @@ la_scout_advance(LaScout *scout, BlockNumber *blkno)
 	}
 	if (scout->state == LA_SCOUT_BEHIND)
 	{
-		if (!la_scout_seek(scout))
-			return LA_SOURCE_LOST;
-		scout->state = LA_SCOUT_AHEAD;
+		switch (la_scout_seek(scout))
+		{
+			case LA_SEEK_FOUND:
+				scout->state = LA_SCOUT_AHEAD;
+				break;
+			case LA_SEEK_MORE:
+				return LA_SOURCE_PAUSE;
+			case LA_SEEK_LOST:
+				return LA_SOURCE_LOST;
+		}
 	}
 	if (scout->state == LA_SCOUT_ENDED)
 		return LA_SOURCE_END;
@@ -324,7 +347,10 @@ void
 la_scout_lost_sync(LaScout *scout)
 {
 	if (scout->state != LA_SCOUT_CLOSED)
+	{
 		scout->state = LA_SCOUT_BEHIND;
+		scout->is_seeking = false;
+	}
 }
 
 /*
@@ -370,6 +396,8 @@ la_scout_pause(LaScout *scout)
 void
 la_scout_close(LaScout *scout)
 {
+	if (scout->state == LA_SCOUT_CLOSED)
+		return;
 	if (scout->desc != NULL)
 	{
 		IndexScanDesc desc = scout->desc;
@@ -383,5 +411,6 @@ la_scout_close(LaScout *scout)
 		scout->vmbuffer = InvalidBuffer;
 	}
 	MemoryContextReset(scout->context);
+	scout->is_seeking = false;
 	scout->state = LA_SCOUT_CLOSED;
 }

@@ -50,6 +50,8 @@ typedef struct LaScout
 	MemoryContext context;		/* of desc and all that hangs on it */
 	IndexScanDesc desc;			/* NULL if CLOSED */
 	int64		position;		/* entries between the scout and its start */
+	bool		is_seeking;		/* BEHIND, and on the way */
+	bool		seek_upward;	/* in the direction that positions count */
 	Buffer		vmbuffer;		/* index-only: pinned visibility map page */
 } LaScout;
 

@@ -29,8 +29,12 @@
  * index access methods whose support functions are written in C (scout.c
  * checks), the buffer manager, the storage manager.  None of them opens a
  * subtransaction or pushes a snapshot that could be left behind; if one did,
- * the error is passed on.  So are requests to stop: query cancel, shutdown,
- * recovery conflicts.
+ * the error is passed on.
+ *
+ * No interrupt is served inside.  What an interrupt raises is not ours: a query
+ * cancel, or the error of a parallel worker, which would be swallowed with the
+ * only notice of it.  So the body must be short, and the caller serves
+ * interrupts outside.
  *
  * Copyright (c) 2026, the pg_lookahead authors
  *
@@ -112,6 +116,7 @@ la_guard_run(ResourceOwner owner, void (*body) (void *), void *arg)
 
 	CurrentResourceOwner = owner;
 	client_min_messages = Max(client_min_messages, ERROR);
+	HOLD_INTERRUPTS();
 	PG_TRY();
 	{
 		body(arg);
@@ -149,6 +154,8 @@ la_guard_run(ResourceOwner owner, void (*body) (void *), void *arg)
 		ok = false;
 	}
 	PG_END_TRY();
+	if (ok)
+		RESUME_INTERRUPTS();
 	CurrentResourceOwner = save_owner;
 	client_min_messages = save_min_messages;
 

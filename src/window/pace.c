@@ -80,13 +80,15 @@
  * Begin to watch a new scan, or the same scan with new keys.
  */
 void
-la_pace_init(LaPace *pace, int start_after, int max_distance)
+la_pace_init(LaPace *pace, int start_after, int max_distance,
+			 bool has_page_cache)
 {
 	Assert(start_after >= 0 && max_distance > 0);
 
 	memset(pace, 0, sizeof(LaPace));
 	pace->start_after = start_after;
 	pace->max_distance = max_distance;
+	pace->has_page_cache = has_page_cache;
 	pace->distance = Min(LA_FIRST_DISTANCE, max_distance);
 	pace->last = InvalidBlockNumber;
 	pace->hold = LA_FIRST_HOLD;
@@ -98,7 +100,8 @@ la_pace_init(LaPace *pace, int start_after, int max_distance)
 static bool
 la_pace_is_sequential(const LaPace *pace)
 {
-	return pace->near_share > LA_SHARE * 3 / 4 &&
+	return pace->has_page_cache &&
+		pace->near_share > LA_SHARE * 3 / 4 &&
 		pace->up_share >= pace->down_share;
 }
 
@@ -326,7 +329,8 @@ la_pace_rest(LaPace *pace)
 bool
 la_pace_wants_probe(LaPace *pace)
 {
-	if (pace->start_after == 0 || pace->trial != LA_TRIAL_NONE)
+	if (pace->start_after == 0 || !pace->has_page_cache ||
+		pace->trial != LA_TRIAL_NONE)
 		return false;
 	if (pace->vain_probes == 0 && ++pace->unprobed < LA_PROBE_INTERVAL)
 		return false;

@@ -35,6 +35,7 @@ typedef struct LaPace
 {
 	int			start_after;	/* setting, copied at the scan's start */
 	int			max_distance;	/* setting, copied at the scan's start */
+	bool		has_page_cache; /* the kernel caches, and may read ahead */
 
 	/* how the scan moves; decaying averages, LA_SHARE is all */
 	int			moves;			/* saturating */
@@ -66,7 +67,8 @@ typedef struct LaPace
 	int			vain_probes;	/* probes in a row that did not wait */
 } LaPace;
 
-extern void la_pace_init(LaPace *pace, int start_after, int max_distance);
+extern void la_pace_init(LaPace *pace, int start_after, int max_distance,
+						 bool has_page_cache);
 extern void la_pace_moved(LaPace *pace, BlockNumber blkno);
 extern bool la_pace_read(LaPace *pace, bool waited);
 extern bool la_pace_clock(LaPace *pace, int64 now_ns);

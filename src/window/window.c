@@ -342,7 +342,7 @@ la_window_fill(LaWindow *window, LaSource *source)
 									  window->nahead);
 	if (nreads > 0)
 	{
-		if (!la_direct_io() && window->probe == InvalidBlockNumber &&
+		if (window->probe == InvalidBlockNumber &&
 			la_pace_wants_probe(window->pace))
 			la_window_leave_probe(window);
 		if (window->method->announce)
@@ -454,22 +454,20 @@ la_window_step(LaWindow *window, BlockNumber blkno)
 void
 la_window_drop(LaWindow *window, BlockNumber current)
 {
-	lablocks_iterator iter;
 	LaBlock    *block;
 
-	lablocks_start_iterate(window->blocks, &iter);
-	while ((block = lablocks_iterate(window->blocks, &iter)) != NULL)
-	{
-		if (block->issued && !block->reached)
-			window->counters->blocks_wasted_total++;
-	}
-	lablocks_reset(window->blocks);
+	/* The inner side of a nested loop comes here for every outer row. */
+	while (window->head != window->tail)
+		la_window_skip_head(window);
+	block = lablocks_lookup(window->blocks, window->current);
+	if (block != NULL)
+		la_window_leave(window, block);
+	Assert(window->blocks->members == 0);
+	Assert(window->nahead == 0);
 
 	for (int i = window->next_run; i < window->nruns; i++)
 		window->counters->blocks_dropped_total += window->runs[i].nblocks;
 	window->nruns = window->next_run = 0;
-	window->head = window->tail = 0;
-	window->nahead = 0;
 	window->probe = InvalidBlockNumber;
 	window->at_probe = false;
 	window->last = window->current = current;

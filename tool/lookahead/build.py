@@ -60,12 +60,9 @@ def build_extension(server: Server, *, werror: bool = True) -> None:
 
 def build_from(repository: Path, server: Server, *, werror: bool = True) -> None:
     """Like build_extension(), from any folder with such a Makefile."""
-    name = server.name
-    if repository != paths.REPOSITORY:
-        name += "-" + hashlib.sha256(str(repository).encode()).hexdigest()[:8]
-    # One lock per server, as what is built from is installed into it.
+    # One lock per server, whatever is built: it is installed there.
     with paths.locked(f"ext-{server.name}"):
-        place = paths.folder("ext") / name
+        place = build_folder(repository, server)
         flags = compiler_flags(server, werror=werror)
         command = [
             "make", "--no-print-directory", f"-j{len(os.sched_getaffinity(0))}",
@@ -85,6 +82,14 @@ def build_from(repository: Path, server: Server, *, werror: bool = True) -> None
             _make([*command, "all"], module.parent)
             _make([*command, "install"], module.parent)
         marker.write_text(stamp)
+
+
+def build_folder(repository: Path, server: Server) -> Path:
+    """Return where the objects of this repository for this server are kept."""
+    name = server.name
+    if repository != paths.REPOSITORY:
+        name += "-" + hashlib.sha256(str(repository).encode()).hexdigest()[:8]
+    return paths.folder("ext") / name
 
 
 def compiler_flags(server: Server, *, werror: bool) -> str:

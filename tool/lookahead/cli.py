@@ -8,6 +8,7 @@ is broken breaks only its own command.
 # No `from __future__ import annotations` here: typer reads the annotations, and
 # with Python 3.9 it gets less out of those that are kept as text.
 
+import os
 import signal
 import sys
 from pathlib import Path
@@ -151,6 +152,10 @@ def main() -> None:
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _terminated)
     arguments = normalized(sys.argv[1:])
+    if arguments[:1] != ["doctor"]:
+        # libpq's variables are for the user's servers, not for our private ones.
+        for name in [name for name in os.environ if name.startswith("PG")]:
+            del os.environ[name]
     try:
         make_app(arguments)(arguments, prog_name="./lookahead")
     except LookaheadError as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -169,16 +170,12 @@ def python(context: Context) -> Outcome:
 
 
 def tool(context: Context) -> Outcome:
-    """Run the tests of the tool itself and the checks of its style."""
+    """Run the tests of the tool itself, and the checks of the repository."""
     outcome = _pytest(context, TOOL / "tests", {})
-    checks = {
-        "ruff-check": ["ruff", "check", "--no-cache", "."],
-        "ruff-format": ["ruff", "format", "--no-cache", "--check", "."],
-        "mypy": ["mypy", "--cache-dir", str(paths.folder("mypy"))],
-    }
+    checks = _checks()
     for name in context.selected(list(checks)):
         done = subprocess.run(
-            [sys.executable, "-m", *checks[name]],
+            [sys.executable, *checks[name]],
             cwd=TOOL,
             capture_output=True,
             text=True,
@@ -189,6 +186,23 @@ def tool(context: Context) -> Outcome:
         if done.returncode:
             outcome.details += f"\n{name}:\n{done.stdout}{done.stderr}"
     return outcome
+
+
+def _checks() -> dict[str, list[str]]:
+    """Return commands that end with 0 if all is well, by their names."""
+    check = str(paths.REPOSITORY / "ci" / "check")
+    commands = {
+        "ruff-check": ["-m", "ruff", "check", "--no-cache", "."],
+        "ruff-format": ["-m", "ruff", "format", "--no-cache", "--check", "."],
+        "mypy": ["-m", "mypy", "--cache-dir", str(paths.folder("mypy"))],
+        "ci-test_checks": [str(paths.REPOSITORY / "ci" / "test_checks.py")],
+    }
+    listed = subprocess.run(
+        [sys.executable, check, "--list"], capture_output=True, text=True, check=True
+    )
+    for name in listed.stdout.split():
+        commands[f"ci-{name}"] = [check, name]
+    return commands
 
 
 def _pytest(context: Context, folder: Path, variables: Mapping[str, str]) -> Outcome:
@@ -217,11 +231,24 @@ def _pytest(context: Context, folder: Path, variables: Mapping[str, str]) -> Out
         try:
             status = process.wait(PYTEST_SUITE_SECONDS * context.slowdown)
         except subprocess.TimeoutExpired:
-            # SIGTERM would end pytest before its fixtures stop their servers.
-            process.send_signal(2)
-            status = process.wait()
+            status = _interrupt(process)
             file.write("\ntook too long: interrupted\n")
+        except KeyboardInterrupt:
+            # The terminal has told it too; a second time would cut short its
+            # clearing up.
+            process.wait()
+            raise
+        except BaseException:
+            # We are being ended: so must it, or its servers would stay.
+            _interrupt(process)
+            raise
     return read_report(report, status, log.read_text(errors="replace"))
+
+
+def _interrupt(process: subprocess.Popen[bytes]) -> int:
+    """End pytest as Ctrl-C does, so that its fixtures stop their servers."""
+    process.send_signal(signal.SIGINT)
+    return process.wait()
 
 
 def read_report(report: Path, status: int, output: str) -> Outcome:

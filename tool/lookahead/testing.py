@@ -23,7 +23,7 @@ from .regress import Outcome
 from .servers import Server
 
 SOURCE_MAJORS = (18, 17)
-KEEP_RESULTS = 10
+KEEP_RESULTS = 20
 DETAIL_LINES = 150
 SHOW_NAMES = 20
 

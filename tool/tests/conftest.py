@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from lookahead import paths, servers
+from lookahead import build, paths, servers
 from lookahead.cluster import Cluster
 from lookahead.servers import Server
 
@@ -38,8 +38,13 @@ def readable() -> Iterator[Path]:
 
 
 @pytest.fixture
-def extension(tmp_path: Path) -> Path:
+def extension(tmp_path: Path, embedded: Server) -> Iterator[Path]:
     """The sources of an extension of one function, to build and to break."""
     place = tmp_path / "extension"
     shutil.copytree(DUMMY, place)
-    return place
+    yield place
+    # Neither its objects nor the extension shall stay in the cache.
+    shutil.rmtree(build.build_folder(place, embedded), ignore_errors=True)
+    for folder in (embedded.pkglibdir, embedded.sharedir / "extension"):
+        for file in folder.glob("la_dummy*"):
+            file.unlink()

@@ -141,6 +141,32 @@ def test_server_programs_do_not_run_as_root(tmp_path: Path, readable: Path) -> N
         privilege.require_readable(hidden, "a test")
 
 
+@pytest.mark.parametrize(
+    ("users", "expected"),
+    [
+        ({"postgres", "pg_lookahead", "nobody"}, "postgres"),
+        ({"pg_lookahead", "nobody"}, "pg_lookahead"),
+        ({"nobody"}, "nobody"),
+        (set(), None),
+    ],
+)
+def test_user_for_servers(
+    users: set[str], expected: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lookup(name: str) -> privilege.Account | None:
+        return privilege.Account(name, 99, 99) if name in users else None
+
+    monkeypatch.setattr(privilege, "_lookup", lookup)
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    # Not the function itself, which remembers its answer.
+    choose = privilege._account.__wrapped__
+    if expected:
+        assert choose().name == expected
+    else:
+        with pytest.raises(LookaheadError, match="useradd"):
+            choose()
+
+
 def test_environment_has_no_connection_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PGHOST", "elsewhere")
     assert "PGHOST" not in privilege.environment()

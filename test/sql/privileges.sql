@@ -1,0 +1,32 @@
+--
+-- privileges: who may see the counters, and who may forget them
+--
+LOAD 'pg_lookahead';
+SET client_min_messages = warning;
+CREATE ROLE regress_la_nobody;
+CREATE ROLE regress_la_monitor IN ROLE pg_monitor;
+
+SET ROLE regress_la_nobody;
+SELECT pg_lookahead_version() IS NOT NULL AS version;
+SELECT method IS NOT NULL AS status FROM pg_lookahead_status();
+SELECT scans >= 0 AS session FROM pg_lookahead_session();
+SELECT count(*) FROM pg_stat_lookahead;
+SELECT count(*) FROM pg_lookahead_relations();
+SELECT pg_stat_lookahead_reset();
+SELECT pg_stat_lookahead_reset('pg_class'::regclass);
+
+SET ROLE regress_la_monitor;
+SELECT count(*) >= 0 AS view FROM pg_stat_lookahead;
+SELECT count(*) >= 0 AS function FROM pg_lookahead_relations();
+SELECT pg_stat_lookahead_reset();
+
+-- what can be granted
+RESET ROLE;
+GRANT EXECUTE ON FUNCTION pg_stat_lookahead_reset(oid) TO regress_la_nobody;
+SET ROLE regress_la_nobody;
+SELECT pg_stat_lookahead_reset();
+SELECT count(*) FROM pg_stat_lookahead;
+
+RESET ROLE;
+REVOKE EXECUTE ON FUNCTION pg_stat_lookahead_reset(oid) FROM regress_la_nobody;
+DROP ROLE regress_la_nobody, regress_la_monitor;

@@ -1,0 +1,127 @@
+--
+-- stayout: scans that look-ahead leaves alone
+--
+\getenv abs_srcdir PG_ABS_SRCDIR
+\set helpers :abs_srcdir '/data/helpers.sql'
+\set ECHO none
+\i :helpers
+\pset tuples_only on
+\pset format unaligned
+\set ECHO all
+
+CREATE TABLE alone (a int, b text, filler text) WITH (fillfactor = 20, autovacuum_enabled = off);
+INSERT INTO alone SELECT (i * 7919) % 3001, md5(i::text), repeat('x', 100)
+  FROM generate_series(1, 3000) i;
+CREATE INDEX alone_a ON alone (a);
+VACUUM ANALYZE alone;
+
+-- What look-ahead does about a query: nothing, or what it does to a cold table.
+CREATE FUNCTION about(query text) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+    before record;
+    after record;
+    n bigint;
+BEGIN
+    before := pg_lookahead_session();
+    EXECUTE 'SELECT count(q) FROM (' || query || ' OFFSET 0) q' INTO n;
+    after := pg_lookahead_session();
+    IF n = 0 THEN
+        RETURN 'the query has no rows';
+    ELSIF after.blocks_issued > before.blocks_issued THEN
+        RETURN 'looks ahead';
+    ELSIF after.scans > before.scans OR after.blocks_hit > before.blocks_hit
+          OR after.blocks_dropped > before.blocks_dropped THEN
+        RETURN 'looks, but reads nothing';
+    END IF;
+    RETURN 'stays out';
+END $$;
+
+SELECT la.require_plan('SELECT a, b FROM alone ORDER BY a', 'Index Scan using alone_a');
+SELECT la.cold('alone');
+SELECT about('SELECT a, b FROM alone ORDER BY a');
+
+-- the switch
+SELECT la.cold('alone');
+SET pg_lookahead.enabled = off;
+SELECT about('SELECT a, b FROM alone ORDER BY a');
+SET pg_lookahead.enabled = on;
+SELECT la.cold('alone');
+SELECT about('SELECT a, b FROM alone ORDER BY a');
+
+-- the method that reads nothing
+SELECT la.cold('alone');
+SET pg_lookahead.method = 'none';
+SELECT about('SELECT a, b FROM alone ORDER BY a');
+RESET pg_lookahead.method;
+
+-- SERIALIZABLE: reading an index takes predicate locks, and a second scan would
+-- take more than the query's own
+SELECT la.cold('alone');
+BEGIN ISOLATION LEVEL SERIALIZABLE;
+SELECT about('SELECT a, b FROM alone ORDER BY a');
+SELECT count(*) > 0 AS locks FROM pg_locks WHERE mode = 'SIReadLock' AND relation = 'alone'::regclass;
+COMMIT;
+BEGIN ISOLATION LEVEL SERIALIZABLE READ ONLY;
+SELECT about('SELECT a, b FROM alone ORDER BY a');
+COMMIT;
+SELECT la.cold('alone');
+BEGIN ISOLATION LEVEL REPEATABLE READ;
+SELECT about('SELECT a, b FROM alone ORDER BY a');
+COMMIT;
+
+-- system catalogs, in plans and below them
+SELECT la.require_plan('SELECT proname, prosrc FROM pg_proc ORDER BY oid', 'Index Scan using pg_proc_oid_index');
+SELECT about('SELECT proname, prosrc FROM pg_proc ORDER BY oid');
+
+-- scans that are no index scans
+SET enable_seqscan = on;
+SET enable_indexscan = off;
+SELECT about('SELECT a, b FROM alone');
+SET enable_bitmapscan = on;
+SET enable_seqscan = off;
+SELECT la.cold('alone');
+SELECT la.require_plan('SELECT a, b FROM alone WHERE a < 1000', 'Bitmap Heap Scan on alone');
+SELECT about('SELECT a, b FROM alone WHERE a < 1000');
+RESET enable_bitmapscan;
+SET enable_bitmapscan = off;
+RESET enable_indexscan;
+
+-- an index-only scan of a table that is all-visible reads no table
+SELECT la.require_plan('SELECT a FROM alone ORDER BY a', 'Index Only Scan using alone_a');
+SELECT about('SELECT a FROM alone ORDER BY a');
+
+-- one row: nothing comes after it
+SELECT about('SELECT a, b FROM alone WHERE a = 77');
+SELECT about('SELECT a, b FROM alone ORDER BY a LIMIT 1');
+
+-- operators and support functions that are not written in C
+CREATE FUNCTION my_compare(int, int) RETURNS int LANGUAGE plpgsql IMMUTABLE STRICT AS
+'BEGIN RETURN CASE WHEN $1 < $2 THEN -1 WHEN $1 > $2 THEN 1 ELSE 0 END; END';
+CREATE OPERATOR CLASS my_ops FOR TYPE int USING btree AS
+    OPERATOR 1 <, OPERATOR 2 <=, OPERATOR 3 =, OPERATOR 4 >=, OPERATOR 5 >, FUNCTION 1 my_compare(int, int);
+DROP INDEX alone_a;
+CREATE INDEX alone_mine ON alone (a my_ops);
+SELECT la.require_plan('SELECT a, b FROM alone WHERE a > 100 ORDER BY a', 'Index Scan using alone_mine');
+SELECT la.cold('alone');
+SELECT about('SELECT a, b FROM alone WHERE a > 100 ORDER BY a');
+
+-- rows that are looked up by a constraint
+CREATE TABLE referenced (id int PRIMARY KEY, filler text) WITH (autovacuum_enabled = off);
+INSERT INTO referenced SELECT i, repeat('x', 1000) FROM generate_series(1, 1000) i ORDER BY md5(i::text);
+CREATE TABLE referencing (id int REFERENCES referenced ON DELETE CASCADE);
+CREATE INDEX ON referencing (id);
+SELECT la.cold('referenced');
+SELECT la.issued() AS before \gset
+INSERT INTO referencing SELECT generate_series(1, 1000);
+INSERT INTO referenced SELECT generate_series(1, 500) ON CONFLICT DO NOTHING;
+SELECT la.issued() = :before AS stayed_out;
+
+-- the waits that were seen decide, unless a test says otherwise
+RESET pg_lookahead.start_after;
+SELECT la.cold('referenced');
+SELECT about('SELECT * FROM referenced WHERE id < 9 ORDER BY id');
+
+DROP TABLE alone, referencing, referenced;
+DROP FUNCTION about;
+DROP OPERATOR FAMILY my_ops USING btree;
+DROP FUNCTION my_compare;
