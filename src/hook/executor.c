@@ -6,8 +6,9 @@
  *		ExecutorStart	walk the plan state; register each index scan and point
  *						its index to our stand-in
  *		ExecutorRun		afterwards: no pin of ours survives
- *		ExecutorFinish	the same: modifying CTEs run here
- *		ExecutorEnd		before: end the work, report the counters
+ *		ExecutorFinish	afterwards: end the work (modifying CTEs run in it)
+ *		ExecutorEnd		before: end the work, if Finish was not called; report
+ *						the counters
  *
  * A query that ends by an error never gets to ExecutorEnd.  Its memory goes,
  * and with it comes la_query_reset(); its pins and references have gone with
@@ -46,6 +47,7 @@ typedef struct LaWalk
 	QueryDesc  *desc;
 	LimitState *limit;			/* the LIMIT directly above limited_node */
 	PlanState  *limited_node;
+	bool		may_repeat;		/* a sub-plan may be met from two places */
 } LaWalk;
 
 /*
@@ -147,6 +149,14 @@ la_register(LaWalk *walk, PlanState *node, Relation index)
 	/* NULL: a partition that was pruned, or EXPLAIN without ANALYZE. */
 	if (index == NULL || RelationGetRelid(index) < FirstNormalObjectId)
 		return;
+	if (walk->may_repeat && walk->query != NULL)
+	{
+		dlist_iter	iter;
+
+		dlist_foreach(iter, &walk->query->scans)
+			if (dlist_container(LaIndexScan, query_link, iter.cur)->node == node)
+				return;
+	}
 	if (la_index_am_wrap(index) == NULL)
 		return;
 	if (walk->query == NULL)
@@ -163,6 +173,8 @@ la_walk_plan(PlanState *node, void *arg)
 
 	if (node == NULL)
 		return false;
+	if (node->subPlan != NIL)
+		walk->may_repeat = true;
 	switch (nodeTag(node))
 	{
 		case T_LimitState:
@@ -185,7 +197,7 @@ la_walk_plan(PlanState *node, void *arg)
 static void
 la_ExecutorStart(QueryDesc *queryDesc, int eflags)
 {
-	LaWalk		walk = {NULL, queryDesc, NULL, NULL};
+	LaWalk		walk = {NULL, queryDesc, NULL, NULL, false};
 
 	if (prev_ExecutorStart)
 		prev_ExecutorStart(queryDesc, eflags);
@@ -201,42 +213,60 @@ la_ExecutorStart(QueryDesc *queryDesc, int eflags)
 
 	(void) la_walk_plan(queryDesc->planstate, &walk);
 	if (walk.query != NULL && queryDesc->plannedstmt->parallelModeNeeded)
+	{
+		walk.query->is_parallel = true;
 		la_parallel_begin();
+	}
 }
 
-static void
-la_pause(QueryDesc *queryDesc)
+/*
+ * The query of a descriptor, or NULL if it has no scan that we follow.
+ */
+static LaQuery *
+la_query_of_desc(QueryDesc *queryDesc)
 {
-	LaQuery    *query;
-	dlist_iter	iter;
-
-	if (dlist_is_empty(&la_queries))
-		return;
-	query = la_query_of(queryDesc->estate);
-	if (query == NULL)
-		return;
-	dlist_foreach(iter, &query->scans)
-		la_index_scan_pause(dlist_container(LaIndexScan, query_link, iter.cur));
+	return dlist_is_empty(&la_queries) ? NULL : la_query_of(queryDesc->estate);
 }
 
 static void
 la_ExecutorRun(LA_RUN_PARAMS)
 {
+	LaQuery    *query;
+	dlist_iter	iter;
+
 	if (prev_ExecutorRun)
 		prev_ExecutorRun(LA_RUN_ARGS);
 	else
 		standard_ExecutorRun(LA_RUN_ARGS);
-	la_pause(queryDesc);
+
+	query = la_query_of_desc(queryDesc);
+	if (query != NULL)
+		dlist_foreach(iter, &query->scans)
+			la_index_scan_pause(dlist_container(LaIndexScan, query_link,
+												iter.cur));
 }
+
+/*
+ * The plan will not be run again: end the work, so that what EXPLAIN prints
+ * before ExecutorEnd adds up.
+ */
 
 static void
 la_ExecutorFinish(QueryDesc *queryDesc)
 {
+	LaQuery    *query;
+	dlist_iter	iter;
+
 	if (prev_ExecutorFinish)
 		prev_ExecutorFinish(queryDesc);
 	else
 		standard_ExecutorFinish(queryDesc);
-	la_pause(queryDesc);
+
+	query = la_query_of_desc(queryDesc);
+	if (query != NULL)
+		dlist_foreach(iter, &query->scans)
+			la_index_scan_finish(dlist_container(LaIndexScan, query_link,
+												 iter.cur));
 }
 
 /*
@@ -257,10 +287,8 @@ la_report(LaIndexScan *scan)
 static void
 la_ExecutorEnd(QueryDesc *queryDesc)
 {
-	LaQuery    *query = NULL;
+	LaQuery    *query = la_query_of_desc(queryDesc);
 
-	if (!dlist_is_empty(&la_queries))
-		query = la_query_of(queryDesc->estate);
 	if (query != NULL)
 	{
 		dlist_iter	iter;
@@ -273,8 +301,7 @@ la_ExecutorEnd(QueryDesc *queryDesc)
 			la_index_scan_finish(scan);
 			la_report(scan);
 		}
-		if (la_explain_is_waiting() && queryDesc->instrument_options != 0)
-			la_explain_keep(query);
+		la_explain_query_ends(query);
 	}
 
 	if (prev_ExecutorEnd)

@@ -12,17 +12,16 @@
  * It is information on I/O, so it is shown when BUFFERS is on, which is the
  * default of ANALYZE there.
  *
- * 15 to 17 have no such call.  We stand around the planning and execution of
- * the explained query, keep its counters when it ends (by then its memory is
- * gone), and add a summary after the plan, when SUMMARY is on, which is the
- * default of ANALYZE:
+ * 15 to 17 have no such call.  There we remember what is being explained, and
+ * when that query ends, which EXPLAIN sees to after it has printed the plan and
+ * before it prints the execution time, we add a summary, when SUMMARY is on,
+ * which is the default of ANALYZE:
  *
  *	Look-Ahead:
  *	  Index Scan using t_a on t: method=advice issued=953 ...
  *
- * Queries that run inside the explained one end before it; the last to end is
- * the explained one.  EXPLAIN EXECUTE does not come by our hook before 18, so
- * it shows no summary there.
+ * EXPLAIN EXECUTE does not come by our hook before 18, so it shows no summary
+ * there.
  *
  * A scan that never looked ahead shows nothing.
  *
@@ -35,6 +34,7 @@
 #include "access/parallel.h"
 #include "compat.h"
 #include "hook/hooks.h"
+#include "parser/parsetree.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
@@ -45,29 +45,22 @@ static explain_per_node_hook_type prev_explain_per_node = NULL;
 static ExplainOneQuery_hook_type prev_ExplainOneQuery = NULL;
 #endif
 
-/* What the summary shows of one scan. */
-typedef struct LaExplained
-{
-	const char *node_type;
-	const char *relation;
-	const char *index;
-	const char *method;
-	LaCounters	counters;
-} LaExplained;
-
-/* The explained query's scans; valid while one is being explained (15-17). */
-static MemoryContext la_kept_context = NULL;
-static List *la_kept = NIL;
+#if !LA_HAVE_NODE_HOOK
+/* What is being explained; NULL if nothing, or without a summary. */
+static ExplainState *la_explained = NULL;
+static const char *la_explained_text = NULL;
+#endif
 
 /*
  * The counters of one scan node, those of parallel workers included.  Returns
  * the method, or NULL if no process looked ahead.
  */
 static const char *
-la_scan_counters(const LaIndexScan *scan, LaCounters *counters)
+la_scan_counters(const LaQuery *query, const LaIndexScan *scan,
+				 LaCounters *counters)
 {
 	*counters = scan->counters;
-	if (!IsParallelWorker())
+	if (query->is_parallel && !IsParallelWorker())
 		(void) la_parallel_collect(scan->node->plan->plan_node_id, counters);
 	if (counters->scans_total == 0)
 		return NULL;
@@ -147,7 +140,7 @@ la_explain_per_node(PlanState *planstate, List *ancestors,
 
 		if (scan->node != planstate)
 			continue;
-		method = la_scan_counters(scan, &counters);
+		method = la_scan_counters(query, scan, &counters);
 		if (method == NULL)
 			return;
 		if (es->format == EXPLAIN_FORMAT_TEXT)
@@ -167,43 +160,87 @@ la_explain_per_node(PlanState *planstate, List *ancestors,
 	}
 }
 
+/*
+ * 18: the plan nodes have shown all.
+ */
+void
+la_explain_query_ends(LaQuery *query)
+{
+}
+
 #else
 
 /*
- * 15 to 17: the explained query is done and its plan is printed.
+ * One scan in the summary.
  */
 static void
-la_show_summary(struct ExplainState *es)
+la_show_scan(const LaIndexScan *scan, const char *method,
+			 const LaCounters *counters, ExplainState *es)
 {
-	ListCell   *lc;
+	Scan	   *plan = (Scan *) scan->node->plan;
+	const char *type = IsA(plan, IndexScan) ? "Index Scan" : "Index Only Scan";
+	const char *relation = get_rel_name(scan->heap_oid);
+	const char *index = get_rel_name(scan->index_oid);
+	const char *alias = rt_fetch(plan->scanrelid, es->rtable)->eref->aliasname;
+	ScanDirection direction = IsA(plan, IndexScan) ?
+		((IndexScan *) plan)->indexorderdir :
+		((IndexOnlyScan *) plan)->indexorderdir;
 
 	if (es->format == EXPLAIN_FORMAT_TEXT)
-		appendStringInfoString(es->str, "Look-Ahead:\n");
-	else
-		ExplainOpenGroup("Look-Ahead", "Look-Ahead", false, es);
-
-	foreach(lc, la_kept)
 	{
-		LaExplained *kept = lfirst(lc);
-
-		if (es->format == EXPLAIN_FORMAT_TEXT)
-		{
-			appendStringInfo(es->str, "  %s using %s on %s: ",
-							 kept->node_type,
-							 quote_identifier(kept->index),
-							 quote_identifier(kept->relation));
-			la_append_line(es->str, kept->method, &kept->counters);
-			appendStringInfoChar(es->str, '\n');
-			continue;
-		}
-		ExplainOpenGroup("Scan", NULL, true, es);
-		ExplainPropertyText("Node Type", kept->node_type, es);
-		ExplainPropertyText("Relation Name", kept->relation, es);
-		ExplainPropertyText("Index Name", kept->index, es);
-		la_show_properties(kept->method, &kept->counters, es);
-		ExplainCloseGroup("Scan", NULL, true, es);
+		appendStringInfo(es->str, "  %s%s using %s on %s", type,
+						 ScanDirectionIsBackward(direction) ? " Backward" : "",
+						 quote_identifier(index), quote_identifier(relation));
+		if (strcmp(alias, relation) != 0)
+			appendStringInfo(es->str, " %s", quote_identifier(alias));
+		appendStringInfoString(es->str, ": ");
+		la_append_line(es->str, method, counters);
+		appendStringInfoChar(es->str, '\n');
+		return;
 	}
-	if (es->format != EXPLAIN_FORMAT_TEXT)
+	ExplainOpenGroup("Scan", NULL, true, es);
+	ExplainPropertyText("Node Type", type, es);
+	ExplainPropertyText("Scan Direction",
+						ScanDirectionIsBackward(direction) ?
+						"Backward" : "Forward", es);
+	ExplainPropertyText("Relation Name", relation, es);
+	ExplainPropertyText("Alias", alias, es);
+	ExplainPropertyText("Index Name", index, es);
+	la_show_properties(method, counters, es);
+	ExplainCloseGroup("Scan", NULL, true, es);
+}
+
+/*
+ * 15 to 17: a query that we follow ends.  If it is the one that is explained,
+ * add the summary to what was printed of it.
+ */
+void
+la_explain_query_ends(LaQuery *query)
+{
+	ExplainState *es = la_explained;
+	bool		is_open = false;
+	dlist_iter	iter;
+
+	if (es == NULL || query->desc->sourceText != la_explained_text ||
+		query->desc->instrument_options == 0)
+		return;
+
+	dlist_foreach(iter, &query->scans)
+	{
+		LaIndexScan *scan = dlist_container(LaIndexScan, query_link, iter.cur);
+		LaCounters	counters;
+		const char *method = la_scan_counters(query, scan, &counters);
+
+		if (method == NULL)
+			continue;
+		if (!is_open && es->format == EXPLAIN_FORMAT_TEXT)
+			appendStringInfoString(es->str, "Look-Ahead:\n");
+		else if (!is_open)
+			ExplainOpenGroup("Look-Ahead", "Look-Ahead", false, es);
+		is_open = true;
+		la_show_scan(scan, method, &counters, es);
+	}
+	if (is_open && es->format != EXPLAIN_FORMAT_TEXT)
 		ExplainCloseGroup("Look-Ahead", "Look-Ahead", false, es);
 }
 
@@ -212,18 +249,14 @@ la_show_summary(struct ExplainState *es)
  */
 static void
 la_ExplainOneQuery(Query *query, int cursorOptions, IntoClause *into,
-				   struct ExplainState *es, const char *queryString,
+				   ExplainState *es, const char *queryString,
 				   ParamListInfo params, QueryEnvironment *queryEnv)
 {
-	MemoryContext save_context = la_kept_context;
-	List	   *save_kept = la_kept;
-	volatile bool wanted = es->analyze && es->summary;
+	ExplainState *save_explained = la_explained;
+	const char *save_text = la_explained_text;
 
-	if (wanted)
-	{
-		la_kept_context = CurrentMemoryContext;
-		la_kept = NIL;
-	}
+	la_explained = (es->analyze && es->summary) ? es : NULL;
+	la_explained_text = queryString;
 	PG_TRY();
 	{
 		if (prev_ExplainOneQuery)
@@ -232,58 +265,16 @@ la_ExplainOneQuery(Query *query, int cursorOptions, IntoClause *into,
 		else
 			la_standard_ExplainOneQuery(query, cursorOptions, into, es,
 										queryString, params, queryEnv);
-		if (wanted && la_kept != NIL)
-			la_show_summary(es);
 	}
 	PG_FINALLY();
 	{
-		la_kept_context = save_context;
-		la_kept = save_kept;
+		la_explained = save_explained;
+		la_explained_text = save_text;
 	}
 	PG_END_TRY();
 }
 
 #endif							/* LA_HAVE_NODE_HOOK */
-
-/*
- * Does a summary wait for the counters of the query that ends now?
- */
-bool
-la_explain_is_waiting(void)
-{
-	return la_kept_context != NULL;
-}
-
-/*
- * Keep what the summary shows of a query.  A later call replaces it.
- */
-void
-la_explain_keep(LaQuery *query)
-{
-	MemoryContext save = MemoryContextSwitchTo(la_kept_context);
-	dlist_iter	iter;
-
-	la_kept = NIL;
-	dlist_foreach(iter, &query->scans)
-	{
-		LaIndexScan *scan = dlist_container(LaIndexScan, query_link, iter.cur);
-		LaExplained *kept;
-		LaCounters	counters;
-		const char *method = la_scan_counters(scan, &counters);
-
-		if (method == NULL)
-			continue;
-		kept = palloc(sizeof(LaExplained));
-		kept->node_type = IsA(scan->node, IndexScanState) ?
-			"Index Scan" : "Index Only Scan";
-		kept->relation = get_rel_name(scan->heap_oid);
-		kept->index = get_rel_name(scan->index_oid);
-		kept->method = method;
-		kept->counters = counters;
-		la_kept = lappend(la_kept, kept);
-	}
-	MemoryContextSwitchTo(save);
-}
 
 /*
  * Put ourselves into EXPLAIN's hooks.

@@ -19,6 +19,7 @@ typedef struct LaQuery
 	dlist_node	link;			/* in the list of running queries */
 	QueryDesc  *desc;
 	EState	   *estate;
+	bool		is_parallel;	/* workers may have their share */
 	dlist_head	scans;			/* LaIndexScan */
 } LaQuery;
 
@@ -26,7 +27,6 @@ extern void la_executor_hooks_install(void);
 extern LaQuery *la_query_of(EState *estate);
 
 extern void la_explain_hooks_install(void);
-extern void la_explain_keep(LaQuery *query);
-extern bool la_explain_is_waiting(void);
+extern void la_explain_query_ends(LaQuery *query);
 
 #endif							/* LA_HOOKS_H */

@@ -129,7 +129,11 @@ la_aio_ready(LaWindow *window)
 	/* Start in bursts: submitting many reads costs little more than one. */
 	if (aio->nstarted >= (aio->in_batch ? most : (most + 1) / 2))
 		return false;
-	return aio->nfree >= MAX_IO_COMBINE_LIMIT;
+	if (aio->nfree < MAX_IO_COMBINE_LIMIT)
+		return false;
+
+	/* I/O in flight pins buffers, too: keep to a backend's share. */
+	return GetAdditionalPinLimit() > (uint32) aio->nstarted;
 }
 
 /*

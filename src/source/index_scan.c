@@ -83,7 +83,7 @@
  * of LA_SKIP only.
  */
 #define LA_SKIP_AFTER		64
-#define LA_SKIP				16
+#define LA_SKIP				32
 
 /* Blocks in a row that nobody foresaw, after which the scout seeks again. */
 #define LA_MAX_IGNORED		64
@@ -976,7 +976,8 @@ la_index_scan_restart(IndexScanDesc desc)
 	if (scan->state != LA_SCAN_OUT)
 		la_enter_state(scan, LA_SCAN_WATCHING);
 	la_pace_init(&scan->pace, la_start_after,
-				 scan->window ? scan->window->limit : la_max_distance,
+				 scan->window ? Min(la_max_distance, scan->window->limit) :
+				 la_max_distance,
 				 !la_direct_io());
 	scan->target.position = 0;
 	scan->target.direction = NoMovementScanDirection;

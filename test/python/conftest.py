@@ -27,6 +27,8 @@ CONF = {
     "max_parallel_workers": "4",
     "autovacuum": "off",
     "jit": "off",
+    # For support.cold().
+    "allow_in_place_tablespaces": "on",
     "checkpoint_timeout": "1h",
     # Whatever hangs is to fail.
     "statement_timeout": "60s",

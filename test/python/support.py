@@ -62,7 +62,6 @@ def prepare(cluster: Cluster) -> None:
     """Make what every test needs in a new cluster."""
     with connect(cluster) as connection:
         connection.execute("CREATE EXTENSION pg_lookahead")
-        connection.execute("SET allow_in_place_tablespaces = on")
         connection.execute(f"CREATE TABLESPACE {ELSEWHERE} LOCATION ''")
 
 
