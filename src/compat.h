@@ -66,7 +66,8 @@
  * 18 made the executor's "once" argument go away.
  */
 #if PG_VERSION_NUM >= 180000
-#define LA_RUN_PARAMS QueryDesc *queryDesc, ScanDirection direction, uint64 count
+#define LA_RUN_PARAMS QueryDesc *queryDesc, ScanDirection direction, \
+	uint64 count
 #define LA_RUN_ARGS queryDesc, direction, count
 #else
 #define LA_RUN_PARAMS QueryDesc *queryDesc, ScanDirection direction, \

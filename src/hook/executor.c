@@ -78,7 +78,8 @@ la_query_reset(void *arg)
 	dlist_iter	iter;
 
 	dlist_foreach(iter, &query->scans)
-		la_index_scan_forget(dlist_container(LaIndexScan, query_link, iter.cur));
+		la_index_scan_forget(dlist_container(LaIndexScan, query_link,
+											 iter.cur));
 	dlist_delete(&query->link);
 }
 
@@ -154,7 +155,8 @@ la_register(LaWalk *walk, PlanState *node, Relation index)
 		dlist_iter	iter;
 
 		dlist_foreach(iter, &walk->query->scans)
-			if (dlist_container(LaIndexScan, query_link, iter.cur)->node == node)
+			if (dlist_container(LaIndexScan, query_link,
+								iter.cur)->node == node)
 				return;
 	}
 	if (la_index_am_wrap(index) == NULL)
@@ -162,7 +164,8 @@ la_register(LaWalk *walk, PlanState *node, Relation index)
 	if (walk->query == NULL)
 		walk->query = la_query_create(walk->desc);
 	scan = la_index_scan_register(walk->query->estate->es_query_cxt, node,
-								  node == walk->limited_node ? walk->limit : NULL);
+								  node == walk->limited_node ?
+								  walk->limit : NULL);
 	dlist_push_tail(&walk->query->scans, &scan->query_link);
 }
 
@@ -182,7 +185,8 @@ la_walk_plan(PlanState *node, void *arg)
 			walk->limit = (LimitState *) node;
 			break;
 		case T_IndexScanState:
-			la_register(walk, node, ((IndexScanState *) node)->iss_RelationDesc);
+			la_register(walk, node,
+						((IndexScanState *) node)->iss_RelationDesc);
 			break;
 		case T_IndexOnlyScanState:
 			la_register(walk, node,
@@ -278,7 +282,8 @@ la_report(LaIndexScan *scan)
 	if (scan->counters.scans_total == 0)
 		return;
 	la_counters_add(&la_session_counters, &scan->counters);
-	la_counters_report(IsSharedRelation(scan->heap_oid) ? InvalidOid : MyDatabaseId,
+	la_counters_report(IsSharedRelation(scan->heap_oid) ?
+					   InvalidOid : MyDatabaseId,
 					   scan->heap_oid, &scan->counters);
 	if (IsParallelWorker())
 		la_parallel_report(scan->node->plan->plan_node_id, &scan->counters);

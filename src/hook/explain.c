@@ -7,7 +7,7 @@
  *
  *	->  Index Scan using t_a on t (actual rows=1000.00 loops=1)
  *		  Index Cond: (a < 1000)
- *		  Look-Ahead: method=advice issued=953 used=953 wasted=0 hit=31 waits=2 depth=256
+ *		  Look-Ahead: method=advice issued=953 used=953 wasted=0 hit=31 ...
  *
  * It is information on I/O, so it is shown when BUFFERS is on, which is the
  * default of ANALYZE there.
@@ -123,7 +123,8 @@ la_explain_per_node(PlanState *planstate, List *ancestors,
 	dlist_iter	iter;
 
 	if (prev_explain_per_node)
-		prev_explain_per_node(planstate, ancestors, relationship, plan_name, es);
+		prev_explain_per_node(planstate, ancestors, relationship, plan_name,
+							  es);
 
 	if (!es->analyze || !es->buffers ||
 		!(IsA(planstate, IndexScanState) || IsA(planstate, IndexOnlyScanState)))

@@ -17,8 +17,8 @@
  * is made once per routine, which is once per access method unless somebody
  * else stands in for some of its indexes too, and lives as long as the process:
  * if it hung on the relation, an invalidation could free it under a query that
- * is being aborted.  An index used by nobody we follow goes through one failed look-up
- * in a small hash table.
+ * is being aborted.  An index used by nobody we follow goes through one failed
+ * look-up in a small hash table.
  *
  * Nothing else of the routine changes, so planning, inserting, vacuuming and
  * building never meet us.
@@ -36,7 +36,7 @@
 #include "source/index_scan.h"
 #include "utils/memutils.h"
 
-/* More access methods than any installation has; further ones are left alone. */
+/* More than any installation has; further ones are left alone. */
 #define LA_MAX_INDEX_AMS 32
 
 static LaIndexAm *la_index_ams[LA_MAX_INDEX_AMS];
@@ -128,7 +128,8 @@ la_index_am_wrap(Relation index)
 		return NULL;
 
 	for (int i = 0; i < la_nindex_ams && am == NULL; i++)
-		if (memcmp(&la_index_ams[i]->orig, routine, sizeof(IndexAmRoutine)) == 0)
+		if (memcmp(&la_index_ams[i]->orig, routine,
+				   sizeof(IndexAmRoutine)) == 0)
 			am = la_index_ams[i];
 
 	if (am == NULL)

@@ -99,6 +99,13 @@ la_aio_open(LaWindow *window)
 	window->method_state = aio;
 }
 
+static inline PgAioWaitRef *
+la_aio_oldest(LaAio *aio)
+{
+	Assert(aio->nstarted > 0);
+	return &aio->reads[aio->fifo[aio->fifo_head]].io_wref;
+}
+
 /*
  * Take the oldest read off the FIFO.  Its I/O is complete.
  */
@@ -123,7 +130,7 @@ la_aio_ready(LaWindow *window)
 	int			most = la_aio_most_reads();
 
 	while (aio->nstarted > 0 &&
-		   pgaio_wref_check_done(&aio->reads[aio->fifo[aio->fifo_head]].io_wref))
+		   pgaio_wref_check_done(la_aio_oldest(aio)))
 		la_aio_retire_oldest(aio);
 
 	/* Start in bursts: submitting many reads costs little more than one. */
@@ -204,7 +211,8 @@ la_aio_start(LaWindow *window, const LaRun *run)
 		read->persistence = window->rel->rd_rel->relpersistence;
 		read->forknum = MAIN_FORKNUM;
 		read->strategy = NULL;
-		begun = StartReadBuffers(read, &buffers[done], run->first + done, &n, 0);
+		begun = StartReadBuffers(read, &buffers[done], run->first + done,
+								 &n, 0);
 		if (begun)
 			aio->fifo[(aio->fifo_head + aio->nstarted++) % aio->nreads] = i;
 		else
@@ -237,7 +245,7 @@ la_aio_pause(LaWindow *window)
 
 	while (aio->nstarted > 0)
 	{
-		pgaio_wref_wait(&aio->reads[aio->fifo[aio->fifo_head]].io_wref);
+		pgaio_wref_wait(la_aio_oldest(aio));
 		la_aio_retire_oldest(aio);
 	}
 	Assert(aio->nfree == aio->nreads);
@@ -257,7 +265,7 @@ la_aio_abandon(LaWindow *window)
 	HOLD_INTERRUPTS();
 	while (aio->nstarted > 0)
 	{
-		pgaio_wref_wait(&aio->reads[aio->fifo[aio->fifo_head]].io_wref);
+		pgaio_wref_wait(la_aio_oldest(aio));
 		la_aio_retire_oldest(aio);
 	}
 	RESUME_INTERRUPTS();

@@ -57,7 +57,8 @@ typedef struct LaMethod
 
 	/*
 	 * Start to read one run, without waiting for it.  Calls
-	 * la_window_issued() for every block for which a read was begun.  May raise errors.
+	 * la_window_issued() for every block for which a read was begun.  May
+	 * raise errors.
 	 */
 	void		(*start) (LaWindow *window, const LaRun *run);
 

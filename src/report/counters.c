@@ -109,9 +109,10 @@ la_counters_add(LaCounters *sum, const LaCounters *part)
 void
 la_counters_shmem_request(void)
 {
-	RequestAddinShmemSpace(add_size(la_shared_size(),
-									hash_estimate_size(LA_MAX_RELATIONS,
-													   sizeof(LaRelationEntry))));
+	Size		relations = hash_estimate_size(LA_MAX_RELATIONS,
+											   sizeof(LaRelationEntry));
+
+	RequestAddinShmemSpace(add_size(la_shared_size(), relations));
 	RequestNamedLWLockTranche(LA_TRANCHE_NAME, 1);
 }
 
@@ -139,7 +140,8 @@ la_counters_shmem_startup(void)
 	info.entrysize = sizeof(LaRelationEntry);
 	la_relations = ShmemInitHash("pg_lookahead relations",
 								 LA_MAX_RELATIONS, LA_MAX_RELATIONS,
-								 &info, HASH_ELEM | HASH_BLOBS | HASH_FIXED_SIZE);
+								 &info,
+								 HASH_ELEM | HASH_BLOBS | HASH_FIXED_SIZE);
 
 	LWLockRelease(AddinShmemInitLock);
 }

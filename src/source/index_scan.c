@@ -137,7 +137,8 @@ la_enter_state(LaIndexScan *scan, LaScanState state)
 			Assert(scan->window == NULL || la_window_is_empty(scan->window));
 			break;
 		case LA_SCAN_LOOKING:
-			Assert(scan->state == LA_SCAN_WATCHING || scan->state == LA_SCAN_IDLE);
+			Assert(scan->state == LA_SCAN_WATCHING ||
+				   scan->state == LA_SCAN_IDLE);
 			Assert(scan->window != NULL);
 			break;
 		case LA_SCAN_IDLE:

@@ -49,13 +49,16 @@
 
 #include "access/genam.h"
 #include "access/nbtree.h"
+#include "access/transam.h"
 #include "access/visibilitymap.h"
 #include "catalog/pg_am.h"
 #include "catalog/pg_language.h"
 #include "catalog/pg_proc.h"
+#include "catalog/pg_type.h"
 #include "compat.h"
 #include "executor/instrument.h"
 #include "source/scout.h"
+#include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/syscache.h"
 
@@ -106,6 +109,34 @@ la_function_is_c(Oid funcid)
 }
 
 /*
+ * Are the support functions of a type all that a comparison of it calls?
+ *
+ * Those of composite types, arrays and ranges are written in C, but call the
+ * functions of what is inside, which may not be.  Built-in types are trusted.
+ */
+static bool
+la_type_is_plain(Oid typid)
+{
+	Oid			element;
+
+	if (typid < FirstNormalObjectId)
+		return typid != RECORDOID && typid != RECORDARRAYOID;
+
+	switch (get_typtype(typid))
+	{
+		case TYPTYPE_BASE:
+			element = get_element_type(typid);
+			return !OidIsValid(element) || la_type_is_plain(element);
+		case TYPTYPE_DOMAIN:
+			return la_type_is_plain(getBaseType(typid));
+		case TYPTYPE_ENUM:
+			return true;
+		default:
+			return false;
+	}
+}
+
+/*
  * May a scout run ahead of this scan at all?  Looks at the functions that the
  * access method may call.
  */
@@ -115,6 +146,9 @@ la_scout_is_allowed(const LaScoutTarget *target)
 	Relation	index = target->real->indexRelation;
 	int			nprocs = index->rd_indam->amsupport * index->rd_att->natts;
 
+	for (int i = 0; i < index->rd_att->natts; i++)
+		if (!la_type_is_plain(TupleDescAttr(index->rd_att, i)->atttypid))
+			return false;
 	for (int i = 0; i < nprocs; i++)
 		if (!la_function_is_c(index->rd_support[i]))
 			return false;

@@ -28,8 +28,8 @@
  * per window.  What makes the smaller thing safe is what the body may call:
  * index access methods whose support functions are written in C (scout.c
  * checks), the buffer manager, the storage manager.  None of them opens a
- * subtransaction or pushes a snapshot that could be left behind; if one did,
- * the error is passed on.
+ * subtransaction, pushes a snapshot or runs a function of another language,
+ * which could be left behind; if one did, the error is passed on.
  *
  * No interrupt is served inside.  What an interrupt raises is not ours: a query
  * cancel, or the error of a parallel worker, which would be swallowed with the
@@ -78,14 +78,45 @@ la_guard_owner_free(ResourceOwner owner, bool is_good)
 }
 
 /*
+ * Our entry in the stack of error contexts: sees where errors, and warnings
+ * before them, are raised.
+ */
+typedef struct LaWatchPost
+{
+	ErrorContextCallback callback;
+	bool		was_called;
+	bool		was_below;		/* somebody had pushed a context above ours */
+} LaWatchPost;
+
+static void
+la_see_error(void *arg)
+{
+	LaWatchPost *post = arg;
+
+	post->was_called = true;
+	if (error_context_stack != &post->callback)
+		post->was_below = true;
+}
+
+/*
  * May this error be swallowed, given that it was raised in a guarded body?
  */
 static bool
-la_error_is_ours(const ErrorData *edata, int nest_level, Snapshot snapshot)
+la_error_is_ours(const ErrorData *edata, const LaWatchPost *post,
+				 int nest_level, Snapshot snapshot)
 {
+	int			category = ERRCODE_TO_CATEGORY(edata->sqlerrcode);
+
 	/* A request to stop is not a failure of what we did. */
-	if (ERRCODE_TO_CATEGORY(edata->sqlerrcode) == ERRCODE_OPERATOR_INTERVENTION ||
-		ERRCODE_TO_CATEGORY(edata->sqlerrcode) == ERRCODE_TRANSACTION_ROLLBACK)
+	if (category == ERRCODE_OPERATOR_INTERVENTION ||
+		category == ERRCODE_TRANSACTION_ROLLBACK)
+		return false;
+
+	/*
+	 * Procedural languages, SQL functions and SPI push a context when they
+	 * run, and have state of their own to clean up.
+	 */
+	if (!post->was_called || post->was_below)
 		return false;
 
 	/* Something was opened that only transaction abort can close. */
@@ -113,13 +144,21 @@ la_guard_run(ResourceOwner owner, void (*body) (void *), void *arg)
 	Snapshot	snapshot = ActiveSnapshotSet() ? GetActiveSnapshot() : NULL;
 	int			save_min_messages = client_min_messages;
 	volatile bool ok = true;
+	LaWatchPost post;
+
+	memset(&post, 0, sizeof(post));
+	post.callback.callback = la_see_error;
+	post.callback.arg = &post;
+	post.callback.previous = error_context_stack;
 
 	CurrentResourceOwner = owner;
 	client_min_messages = Max(client_min_messages, ERROR);
 	HOLD_INTERRUPTS();
 	PG_TRY();
 	{
+		error_context_stack = &post.callback;
 		body(arg);
+		error_context_stack = post.callback.previous;
 	}
 	PG_CATCH();
 	{
@@ -130,7 +169,7 @@ la_guard_run(ResourceOwner owner, void (*body) (void *), void *arg)
 		client_min_messages = save_min_messages;
 
 		edata = CopyErrorData();
-		if (!la_error_is_ours(edata, nest_level, snapshot))
+		if (!la_error_is_ours(edata, &post, nest_level, snapshot))
 			PG_RE_THROW();
 
 		/* In the order of AbortSubTransaction(). */

@@ -31,23 +31,23 @@
  *
  *	- LA_EMPTY_WINDOWS windows in a row found every block in shared buffers.
  *
- *	- LA_VAIN_PROBES probes in a row did not wait.  Blocks may be in the kernel's
- *	  page cache, where we cannot see them; reading ahead then costs more than
- *	  it saves.  So one block of every LA_PROBE_INTERVAL windows is left for the
- *	  scan to read by itself.  If it waits there, all is well; if not, the next
- *	  windows are probed too.
+ *	- LA_VAIN_PROBES probes in a row did not wait.  Blocks may be in the
+ *	  page cache of the kernel, where we cannot see them; reading ahead then
+ *	  costs more than it saves.  So one block of every LA_PROBE_INTERVAL windows
+ *	  is left for the scan to read by itself.  If it waits there, all is well;
+ *	  if not, the next windows are probed too.
  *
  * The trial.  A scan that works its way forward through neighbouring blocks is
- * what the kernel's own read-ahead is for.  It is often better at it than we are, and
- * our advice can spoil it: pages that we asked for carry no mark that makes the
- * kernel read on.  How good it is depends on the device's read-ahead setting,
- * which is 128 kB here and 8 MB there, so we measure.  When such a scan waits,
- * it is timed without look-ahead for LA_TRIAL_LENGTH blocks read, then with it
- * for as many, each after as many to settle.  Look-ahead stays if it takes less
- * than LA_TRIAL_SHARE of the time; if not, it stays away for a while, longer
- * each time.  A scan of under LA_TRIAL_LENGTH * 2 blocks in this pattern is
- * left to the kernel.  Backward the kernel does not read ahead, and with direct
- * I/O it does not read at all; then there is no trial.
+ * what the kernel's own read-ahead is for.  It is often better at it than we
+ * are, and our advice can spoil it: pages that we asked for carry no mark that
+ * makes the kernel read on.  How good it is depends on the device's read-ahead
+ * setting, which is 128 kB here and 8 MB there, so we measure.  When such a
+ * scan waits, it is timed without look-ahead for LA_TRIAL_LENGTH blocks read,
+ * then with it for as many, each after as many to settle.  Look-ahead stays if
+ * it takes less than LA_TRIAL_SHARE of the time; if not, it stays away for a
+ * while, longer each time.  A scan of under LA_TRIAL_LENGTH * 2 blocks in this
+ * pattern is left to the kernel.  Backward the kernel does not read ahead, and
+ * with direct I/O it does not read at all; then there is no trial.
  *
  *		NONE -> WATCH_RAMP -> WATCH -> LOOK_RAMP -> LOOK -> WON <-> LOOK
  *		  ^                                            `-> LOST -.
@@ -288,7 +288,7 @@ la_pace_watch(LaPace *pace, bool waited)
 	if (pace->waits < Min(LA_START_WAITS, pace->start_after))
 		return false;
 
-	/* Look-ahead is wanted; in the kernel's own pattern it must prove itself. */
+	/* Look-ahead is wanted; against the kernel's it must prove itself. */
 	if (la_pace_is_sequential(pace))
 	{
 		if (pace->trial == LA_TRIAL_NONE)

@@ -373,12 +373,22 @@ la_window_leave(LaWindow *window, LaBlock *block)
 }
 
 /*
- * Take the position at the head off the queue; it is not the scan's.
+ * Take the position at the head off the queue.
+ */
+static inline BlockNumber
+la_window_pop(LaWindow *window)
+{
+	Assert(window->head != window->tail);
+	return window->queue[window->head++ & (window->queue_size - 1)];
+}
+
+/*
+ * Pass over the position at the head; it is not the scan's.
  */
 static void
 la_window_skip_head(LaWindow *window)
 {
-	BlockNumber blkno = window->queue[window->head++ & (window->queue_size - 1)];
+	BlockNumber blkno = la_window_pop(window);
 	LaBlock    *block = lablocks_lookup(window->blocks, blkno);
 
 	Assert(block != NULL);
@@ -392,7 +402,7 @@ la_window_skip_head(LaWindow *window)
 static void
 la_window_arrive(LaWindow *window)
 {
-	BlockNumber blkno = window->queue[window->head++ & (window->queue_size - 1)];
+	BlockNumber blkno = la_window_pop(window);
 	LaBlock    *block;
 
 	/* The block it was on has an entry only if it came from the queue. */

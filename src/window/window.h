@@ -28,7 +28,7 @@ typedef struct LaBlock
 	char		status;			/* used by simplehash */
 	bool		issued;			/* a read was started or advised */
 	bool		reached;		/* the scan has come here */
-	int			positions;		/* places in the queue, the scan's own included */
+	int			positions;		/* in the queue, the scan's own included */
 } LaBlock;
 
 /* Neighbouring blocks that are read in one go. */

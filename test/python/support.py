@@ -22,7 +22,7 @@ ELSEWHERE = "elsewhere"
 
 # What no test may leave in the log.
 SUSPICIOUS = re.compile(
-    r"TRAP:|PANIC:|FATAL:|WARNING:|terminated by signal|terminated by exception"
+    r"TRAP:|PANIC:|FATAL:|ERROR:  XX|WARNING:|terminated by signal|terminated by exception"
     r"|leaked|not closed|refcount|unexpected"
 )
 
@@ -278,9 +278,12 @@ class LogWatch:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        found = "\n".join(self.suspicious())
         if kind is None:
-            found = self.suspicious()
-            assert not found, "the server logged:\n" + "\n".join(found)
+            assert not found, f"the server logged:\n{found}"
+        elif found:
+            # Beside what failed; pytest shows it.
+            print(f"the server logged:\n{found}")
 
     def text(self) -> str:
         with self.cluster.log.open(errors="replace") as file:
