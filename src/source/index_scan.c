@@ -85,6 +85,9 @@
 #define LA_SKIP_AFTER		64
 #define LA_SKIP				32
 
+/* Index entries that a source may run ahead, for each block of distance. */
+#define LA_ENTRIES_PER_BLOCK	64
+
 /* Blocks in a row that nobody foresaw, after which the scout seeks again. */
 #define LA_MAX_IGNORED		64
 
@@ -658,6 +661,10 @@ la_fill(LaIndexScan *scan)
 	LaFillCall	call = {scan, LA_FILL_OK};
 	int64		nwindows;
 
+	/* Somebody holds a lock that the guard would release after an error. */
+	if (InterruptHoldoffCount != 0 || CritSectionCount != 0)
+		return true;
+
 	/* A scout that must seek finds the scan, not the end of the queue. */
 	if (scan->scout && scan->scout->state <= LA_SCOUT_BEHIND)
 	{
@@ -677,6 +684,8 @@ la_fill(LaIndexScan *scan)
 	}
 
 	scan->target.entries_left = la_entries_left(scan);
+	scan->target.entries_ahead_max =
+		(uint64) LA_ENTRIES_PER_BLOCK * la_pace_distance(&scan->pace);
 	nwindows = scan->counters.windows_total;
 	CHECK_FOR_INTERRUPTS();
 	if (!la_guard_run(scan->owner, la_fill_body, &call))

@@ -334,6 +334,8 @@ la_scout_advance(LaScout *scout, BlockNumber *blkno)
 			ahead = -ahead;
 		if (ahead >= 0 && (uint64) ahead >= target->entries_left)
 			return LA_SOURCE_PAUSE;
+		if (ahead >= 0 && (uint64) ahead >= target->entries_ahead_max)
+			return LA_SOURCE_FAR;
 
 		if (!la_scout_step(scout, target->direction))
 		{

@@ -14,8 +14,8 @@
  *
  *	- LWLocks and buffer content locks.  The executor holds none when it asks
  *	  an index for a tuple, so all that are held were taken inside the body.
- *	- waits: condition variables, the reported wait event, a wait for the only
- *	  pin of a buffer
+ *	- waits: for a lock, condition variables, the reported wait event, a wait
+ *	  for the only pin of a buffer
  *	- staged asynchronous I/O (18), a buffer that was being read (15)
  *	- pins and references, which belong to the resource owner
  *	- the interrupt hold-off count, which ereport() has reset
@@ -180,6 +180,7 @@ la_guard_run(ResourceOwner owner, void (*body) (void *), void *arg)
 		la_buffer_io_error_cleanup();
 		UnlockBuffers();
 		ConditionVariableCancelSleep();
+		LockErrorCleanup();
 		RESUME_INTERRUPTS();
 
 		la_guard_owner_free(owner, false);

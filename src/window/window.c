@@ -200,6 +200,7 @@ la_window_collect(LaWindow *window, LaSource *source, int want)
 {
 	int			nbatch = 0;
 
+	window->source_far = false;
 	Assert(want <= window->limit);
 
 	while (nbatch < want &&
@@ -212,7 +213,9 @@ la_window_collect(LaWindow *window, LaSource *source, int want)
 
 		if (result != LA_SOURCE_BLOCK)
 		{
-			window->source_ended = (result != LA_SOURCE_PAUSE);
+			window->source_ended = (result == LA_SOURCE_END ||
+									result == LA_SOURCE_LOST);
+			window->source_far = (result == LA_SOURCE_FAR);
 			window->source_lost = (result == LA_SOURCE_LOST);
 			break;
 		}
@@ -334,7 +337,13 @@ la_window_fill(LaWindow *window, LaSource *source)
 	if (window->source_lost)
 		return LA_FILL_LOST;
 	if (nbatch == 0)
+	{
+		/* An index-only scan may have all its blocks all-visible. */
+		if (window->source_far && window->nahead == 0 &&
+			la_pace_filled(window->pace, 1, 0))
+			return LA_FILL_IDLE;
 		return LA_FILL_OK;
+	}
 
 	nreads = la_window_plan(window, nbatch);
 	window->counters->windows_total++;

@@ -84,6 +84,7 @@ typedef struct LaWindow
 
 	bool		source_ended;	/* the source has said END or LOST */
 	bool		source_lost;
+	bool		source_far;		/* it found nothing to read within its reach */
 	void	   *method_state;	/* the method's */
 } LaWindow;
 

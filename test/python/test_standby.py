@@ -301,7 +301,7 @@ def replicate(primary: Cluster) -> None:
         connection.execute(
             """
             CREATE FUNCTION look() RETURNS trigger LANGUAGE plpgsql
-            SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+            SET search_path = public SET enable_seqscan = off SET enable_bitmapscan = off AS $$
             BEGIN
                 INSERT INTO noted SELECT count(filler)
                   FROM (SELECT * FROM looked_at WHERE a <= 1000 ORDER BY a OFFSET 0) t;
