@@ -137,11 +137,10 @@ la_type_is_plain(Oid typid)
 }
 
 /*
- * May a scout run ahead of this scan at all?  Looks at the functions that the
- * access method may call.
+ * Are all functions that the access method may call for this scan plain?
  */
-bool
-la_scout_is_allowed(const LaScoutTarget *target)
+static bool
+la_functions_are_plain(const LaScoutTarget *target)
 {
 	Relation	index = target->real->indexRelation;
 	int			nprocs = index->rd_indam->amsupport * index->rd_att->natts;
@@ -159,6 +158,20 @@ la_scout_is_allowed(const LaScoutTarget *target)
 		if (!la_function_is_c(target->orderbys[i].sk_func.fn_oid))
 			return false;
 	return true;
+}
+
+/*
+ * May a scout run ahead of this scan at all?  What the answer reads of the
+ * catalogs does not count for the query.
+ */
+bool
+la_scout_is_allowed(const LaScoutTarget *target)
+{
+	BufferUsage usage = pgBufferUsage;
+	bool		allowed = la_functions_are_plain(target);
+
+	pgBufferUsage = usage;
+	return allowed;
 }
 
 /*

@@ -78,8 +78,8 @@ la_guard_owner_free(ResourceOwner owner, bool is_good)
 }
 
 /*
- * Our entry in the stack of error contexts: sees where errors, and warnings
- * before them, are raised.
+ * Our entry in the stack of error contexts: sees where messages are raised.
+ * The last one before we catch is that of the error.
  */
 typedef struct LaWatchPost
 {
@@ -94,8 +94,7 @@ la_see_error(void *arg)
 	LaWatchPost *post = arg;
 
 	post->was_called = true;
-	if (error_context_stack != &post->callback)
-		post->was_below = true;
+	post->was_below = (error_context_stack != &post->callback);
 }
 
 /*

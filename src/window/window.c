@@ -222,9 +222,7 @@ la_window_collect(LaWindow *window, LaSource *source, int want)
 		if (blkno == window->last)
 			continue;
 
-		window->queue[window->tail++ & (window->queue_size - 1)] = blkno;
-		window->last = blkno;
-
+		/* This may fail for lack of memory, so it comes first. */
 		block = lablocks_insert(window->blocks, blkno, &found);
 		if (found)
 			block->positions++;
@@ -236,6 +234,8 @@ la_window_collect(LaWindow *window, LaSource *source, int want)
 			window->nahead++;
 			window->batch[nbatch++] = blkno;
 		}
+		window->queue[window->tail++ & (window->queue_size - 1)] = blkno;
+		window->last = blkno;
 	}
 	return nbatch;
 }

@@ -71,7 +71,7 @@ def caught_up(primary: Cluster, standby: Cluster) -> None:
 
 @pytest.fixture(scope="module")
 def pair(own_cluster: NewCluster, server: Server) -> Iterator[tuple[Cluster, Cluster]]:
-    """A primary and its streaming standby, which has few shared buffers."""
+    """A primary and its streaming standby."""
     primary = own_cluster({"wal_level": "logical", "max_wal_senders": "5"})
     with connect(primary) as connection:
         script(connection, SETUP)
@@ -81,7 +81,6 @@ def pair(own_cluster: NewCluster, server: Server) -> Iterator[tuple[Cluster, Clu
         server,
         conf={
             **CONF,
-            "shared_buffers": "1MB",
             "hot_standby": "on",
             "hot_standby_feedback": "on",
             "max_standby_streaming_delay": "3s",
@@ -116,7 +115,13 @@ class standby_from:
         self.standby.close()
 
 
-def evict_all(standby: Cluster) -> None:
+def evict_all(primary: Cluster, standby: Cluster) -> None:
+    """Restart the standby with nothing to replay, which would fill shared buffers."""
+    with connect(primary) as connection:
+        connection.execute("CHECKPOINT")
+    caught_up(primary, standby)
+    with connect(standby) as connection:
+        connection.execute("CHECKPOINT")
     standby.restart()
 
 
@@ -129,9 +134,8 @@ def test_standby_reads_what_the_primary_has(pair: tuple[Cluster, Cluster]) -> No
                 # Pages that are not all-visible, for the index-only scan.
                 connection.execute("UPDATE replicated SET filler = filler WHERE id % 5 = 0")
                 expected = rows(connection, query)
-            caught_up(primary, standby)
             for method in methods:
-                evict_all(standby)
+                evict_all(primary, standby)
                 with connect(standby) as connection:
                     assert value(connection, "SELECT pg_is_in_recovery()")
                     index_scans(connection, pg_lookahead__method=method)
@@ -173,6 +177,9 @@ def test_standby_under_churn(pair: tuple[Cluster, Cluster]) -> None:
         except BaseException as error:
             failures.append(error)
 
+    # Too few buffers for the table.
+    standby.configure({**standby.conf, "shared_buffers": "2MB"})
+    standby.restart()
     thread = threading.Thread(target=churn)
     conflicts = compared = issued = 0
     with LogWatch(standby, allowed=[CONFLICT, "terminating connection"]):

@@ -1,0 +1,103 @@
+"""With the default settings a query that takes a few rows reads not one block more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from conftest import NewCluster
+from lookahead.cluster import Cluster
+from lookahead.servers import Server
+from support import (
+    INDEX_SCANS,
+    Connection,
+    cold_index,
+    connect,
+    gained,
+    ice_cold,
+    plan_nodes,
+    require_node,
+    rows,
+    script,
+    settings,
+    value,
+)
+
+SETUP = """
+CREATE TABLE few (a int, b int, filler text) WITH (fillfactor = 20);
+INSERT INTO few SELECT i, i % 100, repeat('x', 120) FROM generate_series(1, 8000) i
+ ORDER BY md5(i::text);
+CREATE INDEX few_a ON few (a);
+CREATE INDEX few_b ON few (b);
+VACUUM ANALYZE few;
+UPDATE few SET filler = 'y' WHERE a % 10 = 0
+"""
+
+QUERIES = {
+    "forward": "SELECT a, filler FROM few ORDER BY a LIMIT {n}",
+    "backward": "SELECT a, filler FROM few ORDER BY a DESC LIMIT {n}",
+    "equal": "SELECT b, filler FROM few WHERE b = 7 LIMIT {n}",
+    "index_only": "SELECT a FROM few ORDER BY a LIMIT {n}",
+    "no_limit_node": "SELECT * FROM (SELECT a, filler FROM few ORDER BY a OFFSET 0) t"
+    " WHERE filler <> 'z' LIMIT {n}",
+}
+
+
+@pytest.fixture(scope="module")
+def defaults(own_cluster: NewCluster, server: Server) -> Iterator[Cluster]:
+    """A server on which nothing of ours is set."""
+    cluster = own_cluster({"pg_lookahead.start_after": "8", "shared_buffers": "16MB"})
+    with connect(cluster) as connection:
+        script(connection, SETUP)
+    yield cluster
+
+
+def blocks(cluster: Cluster, connection: Connection, query: str) -> tuple[int, int, list[object]]:
+    """Return blocks read and hit by a query of an ice-cold table, by two accounts."""
+    ice_cold(cluster, connection, "few")
+    cold_index(connection, "few_a", "few_b")
+    # What is not the query's: the planner looks into the index.
+    plan_nodes(connection, query)
+    connection.execute("SELECT pg_stat_force_next_flush()")
+    connection.execute("SELECT pg_stat_reset()")
+    top = plan_nodes(connection, query, ", ANALYZE, BUFFERS, TIMING off")[0]
+    connection.execute("SELECT pg_stat_force_next_flush()")
+    statistics = rows(
+        connection,
+        "SELECT heap_blks_read, heap_blks_hit, idx_blks_read, idx_blks_hit"
+        " FROM pg_statio_user_tables WHERE relname = 'few'",
+    )
+    return top["Shared Read Blocks"], top["Shared Hit Blocks"], list(statistics)
+
+
+@pytest.mark.parametrize("n", [1, 2, 4, 8])
+@pytest.mark.parametrize("name", QUERIES)
+def test_not_one_block_more(defaults: Cluster, server: Server, name: str, n: int) -> None:
+    query = QUERIES[name].format(n=n)
+    methods = ["auto", "aio"] if server.major >= 18 else ["auto"]
+    with connect(defaults) as connection:
+        settings(connection, **INDEX_SCANS)
+        assert value(connection, "SHOW pg_lookahead.start_after") == "8"
+        kind = "Index Only Scan" if name == "index_only" else "Index Scan"
+        require_node(connection, query, kind)
+        settings(connection, pg_lookahead__enabled="off")
+        without = blocks(defaults, connection, query)
+        settings(connection, pg_lookahead__enabled="on")
+        for method in methods:
+            settings(connection, pg_lookahead__method=method)
+            with gained(connection) as change:
+                with_it = blocks(defaults, connection, query)
+            assert with_it == without, method
+            assert change.blocks_issued == change.scans == 0
+
+
+def test_rows_are_right(defaults: Cluster) -> None:
+    """And where it does start, in the middle of a scan, the rows are right."""
+    with connect(defaults) as connection:
+        settings(connection, **INDEX_SCANS)
+        for n in (9, 10, 17, 40, 100, 1000):
+            ice_cold(defaults, connection, "few")
+            query = f"SELECT a, length(filler) FROM few ORDER BY a LIMIT {n}"
+            with gained(connection):
+                found = rows(connection, query)
+            assert found == [(i, 1 if i % 10 == 0 else 120) for i in range(1, n + 1)]

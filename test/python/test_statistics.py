@@ -1,0 +1,171 @@
+"""Statistics and EXPLAIN count what the query did, not what look-ahead did."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from lookahead.cluster import Cluster
+from support import (
+    INDEX_SCANS,
+    Connection,
+    Row,
+    Variant,
+    cold,
+    cold_index,
+    connect,
+    gained,
+    plan_nodes,
+    rows,
+    script,
+    settings,
+    use,
+    value,
+)
+
+SETUP = """
+CREATE TABLE measured (id int, a int, b int, p point, filler text) WITH (fillfactor = 20);
+INSERT INTO measured SELECT i, (i * 7919) % 3001, i % 60, point((i * 7919) % 3001, i % 100),
+       repeat('x', 100) FROM generate_series(1, 3000) i;
+CREATE INDEX measured_a ON measured (a);
+CREATE INDEX measured_ba ON measured (b, a);
+CREATE INDEX measured_hash ON measured USING hash (b);
+CREATE INDEX measured_gist ON measured USING gist (p);
+CREATE INDEX measured_spgist ON measured USING spgist (p);
+VACUUM (FREEZE, ANALYZE) measured;
+UPDATE measured SET filler = 'y' WHERE id % 4 = 0;
+DELETE FROM measured WHERE id % 9 = 0;
+"""
+
+QUERIES = {
+    "range": "SELECT a, filler FROM measured WHERE a > 200 ORDER BY a",
+    "backward": "SELECT a, filler FROM measured ORDER BY a DESC",
+    "list": "SELECT id, filler FROM measured WHERE b IN (3, 5, 7, 30, 40, 50) AND a > 5 ORDER BY b, a",
+    "skip": "SELECT id, filler FROM measured WHERE a BETWEEN 100 AND 300 ORDER BY b, a",
+    "limit": "SELECT a, filler FROM measured ORDER BY a LIMIT 200",
+    "stopped": "SELECT * FROM (SELECT a, filler FROM measured ORDER BY a OFFSET 0) t"
+    " WHERE filler <> 'z' LIMIT 50",
+    "index_only": "SELECT a FROM measured WHERE a > 200 ORDER BY a",
+    "hash": "SELECT id, filler FROM measured WHERE b = 7",
+    "gist": "SELECT id, filler FROM measured WHERE p <@ box '((0,0),(2000,60))'",
+    "nearest": "SELECT id, filler FROM measured ORDER BY p <-> point '(9,9)' LIMIT 300",
+    "rescans": "SELECT g, l.* FROM generate_series(1, 40) g,"
+    " LATERAL (SELECT id, filler FROM measured WHERE a > g * 50 ORDER BY a LIMIT 30) l",
+    "merge": "SELECT x.id, y.id FROM measured x JOIN measured y ON x.a = y.b WHERE y.filler <> ''",
+}
+
+STATISTICS = """
+SELECT relname, NULL, coalesce(idx_scan, 0), NULL, idx_tup_fetch, seq_scan, seq_tup_read
+  FROM pg_stat_user_tables WHERE relname = 'measured'
+UNION ALL
+SELECT relname, indexrelname, idx_scan, idx_tup_read, idx_tup_fetch, 0, 0
+  FROM pg_stat_user_indexes WHERE relname = 'measured'
+ ORDER BY 1, 2
+"""
+
+BLOCKS = """
+SELECT heap_blks_read + heap_blks_hit, idx_blks_read + idx_blks_hit
+  FROM pg_statio_user_tables WHERE relname = 'measured'
+"""
+
+
+def create(cluster: Cluster) -> None:
+    with connect(cluster) as connection:
+        if value(connection, "SELECT to_regclass('measured')") is None:
+            script(connection, SETUP)
+            # Entries of dead rows are marked by the first scans that meet them.
+            settings(connection, **INDEX_SCANS, enable_sort="off")
+            for query in QUERIES.values():
+                rows(connection, query)
+
+
+def session_for(cluster: Cluster, variant: Variant, *, enabled: bool) -> Connection:
+    connection = connect(cluster)
+    use(connection, variant, **INDEX_SCANS, enable_sort="off", enable_hashjoin="off")
+    settings(connection, enable_nestloop="on", enable_material="off")
+    settings(connection, pg_lookahead__enabled="on" if enabled else "off")
+    return connection
+
+
+def statistics_of(cluster: Cluster, variant: Variant, query: str, enabled: bool) -> list[Row]:
+    """Return the statistics after the query, which begin before it at zero."""
+    with session_for(cluster, variant, enabled=enabled) as connection:
+        cold(connection, "measured")
+        nodes = {node["Node Type"] for node in plan_nodes(connection, query)}
+        assert nodes & {"Index Scan", "Index Only Scan"}, nodes
+        connection.execute("SELECT pg_stat_force_next_flush()")
+        connection.execute("SELECT pg_stat_reset()")
+        with gained(connection) as change:
+            rows(connection, query)
+        assert (change.scans > 0) == enabled
+        connection.execute("SELECT pg_stat_force_next_flush()")
+        return rows(connection, STATISTICS)
+
+
+@pytest.mark.parametrize("name", QUERIES)
+def test_statistics_views(cluster: Cluster, variant: Variant, name: str) -> None:
+    create(cluster)
+    without = statistics_of(cluster, variant, QUERIES[name], False)
+    assert statistics_of(cluster, variant, QUERIES[name], True) == without
+    assert any(row[2] for row in without), "the query does not use an index"
+
+
+def explained(connection: Connection, query: str) -> list[dict[str, Any]]:
+    options = ", ANALYZE, BUFFERS, TIMING off"
+    keys = ("Node Type", "Index Searches", "Actual Rows", "Actual Loops", "Heap Fetches",
+            "Shared Hit Blocks", "Shared Read Blocks")  # fmt: skip
+    nodes = plan_nodes(connection, query, options)
+    return [{key: node[key] for key in keys if key in node} for node in nodes]
+
+
+@pytest.mark.parametrize("name", QUERIES)
+def test_explain_of_cached_data(cluster: Cluster, variant: Variant, name: str) -> None:
+    """Hits are the query's own; 18 also shows how often the index was searched."""
+    create(cluster)
+    with session_for(cluster, variant, enabled=False) as connection:
+        rows(connection, QUERIES[name])
+        without = explained(connection, QUERIES[name])
+        settings(connection, pg_lookahead__enabled="on")
+        with gained(connection) as change:
+            with_it = explained(connection, QUERIES[name])
+        assert change.scans > 0
+        assert with_it == without
+
+
+@pytest.mark.parametrize("name", QUERIES)
+def test_explain_of_cold_data(cluster: Cluster, variant: Variant, name: str) -> None:
+    """Blocks that were read are read once, whoever asked for them first."""
+    create(cluster)
+    query = QUERIES[name]
+    indexes = ("measured_a", "measured_ba", "measured_hash", "measured_gist", "measured_spgist")
+    found = []
+    for enabled in (False, True):
+        with session_for(cluster, variant, enabled=enabled) as connection:
+            cold(connection, "measured")
+            cold_index(connection, *indexes)
+            with gained(connection) as change:
+                top = explained(connection, query)[0]
+        found.append((top["Shared Read Blocks"], top["Shared Hit Blocks"]))
+    (read_without, hit_without), (read_with, hit_with) = found
+    # What was looked ahead in vain was read as well: blocks of the table by aio,
+    # and the pages of the index that name them.
+    wasted = change.blocks_wasted if variant.method == "aio" else 0
+    index_pages = 4 if name in ("limit", "stopped", "rescans", "nearest", "merge") else 0
+    assert read_without <= read_with <= read_without + wasted + index_pages
+    if variant.method != "aio":
+        assert hit_with + read_with >= hit_without + read_without
+
+
+def test_block_statistics(cluster: Cluster, variant: Variant) -> None:
+    """pg_statio counts what the query asked for; look-ahead's reads by aio are extra."""
+    create(cluster)
+    found = []
+    for enabled in (False, True):
+        with session_for(cluster, variant, enabled=enabled) as connection:
+            rows(connection, QUERIES["range"])
+            connection.execute("SELECT pg_stat_force_next_flush()")
+            connection.execute("SELECT pg_stat_reset()")
+            rows(connection, QUERIES["range"])
+            connection.execute("SELECT pg_stat_force_next_flush()")
+            found.append(rows(connection, BLOCKS))
+    assert found[0] == found[1]
