@@ -32,6 +32,7 @@
 #include "hook/hooks.h"
 #include "nodes/nodeFuncs.h"
 #include "settings.h"
+#include "utils/lsyscache.h"
 
 static ExecutorStart_hook_type prev_ExecutorStart = NULL;
 static ExecutorRun_hook_type prev_ExecutorRun = NULL;
@@ -45,8 +46,7 @@ typedef struct LaWalk
 {
 	LaQuery    *query;			/* NULL until the first scan is found */
 	QueryDesc  *desc;
-	LimitState *limit;			/* the LIMIT directly above limited_node */
-	PlanState  *limited_node;
+	List	   *limits;			/* LimitStates met, the last first */
 	bool		may_repeat;		/* a sub-plan may be met from two places */
 } LaWalk;
 
@@ -140,6 +140,20 @@ la_limited_scan(LimitState *limit)
 }
 
 /*
+ * The LIMIT that stops a scan after its rows, or NULL.
+ */
+static LimitState *
+la_limit_of(const LaWalk *walk, const PlanState *node)
+{
+	ListCell   *lc;
+
+	foreach(lc, walk->limits)
+		if (la_limited_scan(lfirst(lc)) == node)
+			return lfirst(lc);
+	return NULL;
+}
+
+/*
  * Register one scan node, if its index can be followed.
  */
 static void
@@ -147,7 +161,6 @@ la_register(LaWalk *walk, PlanState *node, Relation index)
 {
 	LaIndexScan *scan;
 
-	/* NULL: a partition that was pruned, or EXPLAIN without ANALYZE. */
 	if (index == NULL || RelationGetRelid(index) < FirstNormalObjectId)
 		return;
 	if (walk->may_repeat && walk->query != NULL)
@@ -164,8 +177,7 @@ la_register(LaWalk *walk, PlanState *node, Relation index)
 	if (walk->query == NULL)
 		walk->query = la_query_create(walk->desc);
 	scan = la_index_scan_register(walk->query->estate->es_query_cxt, node,
-								  node == walk->limited_node ?
-								  walk->limit : NULL);
+								  la_limit_of(walk, node));
 	dlist_push_tail(&walk->query->scans, &scan->query_link);
 }
 
@@ -181,8 +193,7 @@ la_walk_plan(PlanState *node, void *arg)
 	switch (nodeTag(node))
 	{
 		case T_LimitState:
-			walk->limited_node = la_limited_scan((LimitState *) node);
-			walk->limit = (LimitState *) node;
+			walk->limits = lcons(node, walk->limits);
 			break;
 		case T_IndexScanState:
 			la_register(walk, node,
@@ -201,7 +212,7 @@ la_walk_plan(PlanState *node, void *arg)
 static void
 la_ExecutorStart(QueryDesc *queryDesc, int eflags)
 {
-	LaWalk		walk = {NULL, queryDesc, NULL, NULL, false};
+	LaWalk		walk = {NULL, queryDesc, NIL, false};
 
 	if (prev_ExecutorStart)
 		prev_ExecutorStart(queryDesc, eflags);
@@ -282,11 +293,13 @@ la_report(LaIndexScan *scan)
 	if (scan->counters.scans_total == 0)
 		return;
 	la_counters_add(&la_session_counters, &scan->counters);
+	if (IsParallelWorker())
+		la_parallel_report(scan->node->plan->plan_node_id, &scan->counters);
+	if (get_rel_persistence(scan->heap_oid) == RELPERSISTENCE_TEMP)
+		return;					/* gone with the session */
 	la_counters_report(IsSharedRelation(scan->heap_oid) ?
 					   InvalidOid : MyDatabaseId,
 					   scan->heap_oid, &scan->counters);
-	if (IsParallelWorker())
-		la_parallel_report(scan->node->plan->plan_node_id, &scan->counters);
 }
 
 static void

@@ -182,11 +182,13 @@ la_show_scan(const LaIndexScan *scan, const char *method,
 	const char *type = IsA(plan, IndexScan) ? "Index Scan" : "Index Only Scan";
 	const char *relation = get_rel_name(scan->heap_oid);
 	const char *index = get_rel_name(scan->index_oid);
-	const char *alias = rt_fetch(plan->scanrelid, es->rtable)->eref->aliasname;
+	const char *alias = list_nth(es->rtable_names, plan->scanrelid - 1);
 	ScanDirection direction = IsA(plan, IndexScan) ?
 		((IndexScan *) plan)->indexorderdir :
 		((IndexOnlyScan *) plan)->indexorderdir;
 
+	if (alias == NULL)
+		alias = rt_fetch(plan->scanrelid, es->rtable)->eref->aliasname;
 	if (es->format == EXPLAIN_FORMAT_TEXT)
 	{
 		appendStringInfo(es->str, "  %s%s using %s on %s", type,

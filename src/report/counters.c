@@ -6,8 +6,9 @@
  * Shared memory holds two things, both sized when the server starts:
  *
  *	relations	a hash table (database, relation) -> LaRelationEntry with room
- *				for LA_MAX_RELATIONS.  When it is full a new relation is not
- *				entered; "unrecorded" counts such reports.
+ *				for LA_MAX_RELATIONS.  When it is full a new relation takes the
+ *				place of the one with the fewest blocks; "unrecorded" counts
+ *				that.
  *
  *	slots		one LaParallelSlot for every process that may lead a parallel
  *				query.  EXPLAIN of a parallel plan wants the workers' share
@@ -58,7 +59,7 @@ typedef struct LaParallelSlot
 typedef struct LaShared
 {
 	LWLock	   *lock;			/* immutable; protects all that follows */
-	int64		unrecorded;		/* reports that found the table full */
+	int64		unrecorded;		/* entries lost because the table was full */
 	int			nslots;			/* immutable */
 	LaParallelSlot slots[FLEXIBLE_ARRAY_MEMBER];
 } LaShared;
@@ -156,6 +157,34 @@ la_counters_are_shared(void)
 }
 
 /*
+ * The table is full, maybe of relations and databases that are gone: forget the
+ * entry with the fewest blocks, and count that.  The caller holds the lock.
+ */
+static void
+la_counters_evict(void)
+{
+	HASH_SEQ_STATUS status;
+	LaRelationEntry *entry;
+	LaRelationKey victim = {InvalidOid, InvalidOid};
+	int64		fewest = PG_INT64_MAX;
+
+	hash_seq_init(&status, la_relations);
+	while ((entry = hash_seq_search(&status)) != NULL)
+	{
+		int64		blocks = entry->counters.blocks_issued_total +
+			entry->counters.blocks_hit_total;
+
+		if (blocks < fewest)
+		{
+			fewest = blocks;
+			victim = entry->key;
+		}
+	}
+	hash_search(la_relations, &victim, HASH_REMOVE, NULL);
+	la_shared->unrecorded++;
+}
+
+/*
  * Add the counters of an ended scan to its relation's.  Without shared memory
  * this does nothing.
  */
@@ -170,10 +199,13 @@ la_counters_report(Oid dbid, Oid relid, const LaCounters *part)
 		return;
 
 	LWLockAcquire(la_shared->lock, LW_EXCLUSIVE);
-	if (hash_get_num_entries(la_relations) >= LA_MAX_RELATIONS)
-		entry = hash_search(la_relations, &key, HASH_FIND, &found);
-	else
+	entry = hash_search(la_relations, &key, HASH_FIND, &found);
+	if (entry == NULL)
+	{
+		if (hash_get_num_entries(la_relations) >= LA_MAX_RELATIONS)
+			la_counters_evict();
 		entry = hash_search(la_relations, &key, HASH_ENTER_NULL, &found);
+	}
 	if (entry != NULL)
 	{
 		if (!found)
@@ -250,7 +282,7 @@ la_counters_snapshot(Oid dbid, int *nentries)
 }
 
 /*
- * How many reports were lost because the table was full?
+ * How many entries were lost because the table was full?
  */
 int64
 la_counters_unrecorded(void)

@@ -60,6 +60,7 @@
 #include "catalog/catalog.h"
 #include "catalog/pg_am.h"
 #include "common/hashfn.h"
+#include "common/int.h"
 #include "compat.h"
 #include "method/method.h"
 #include "settings.h"
@@ -529,7 +530,9 @@ la_entries_left(const LaIndexScan *scan)
 
 	if (limit == NULL || limit->noCount || limit->lstate == LIMIT_INITIAL)
 		return PG_UINT64_MAX;
-	left = limit->offset + limit->count - limit->position - 1;
+	if (pg_add_s64_overflow(limit->offset, limit->count, &left))
+		return PG_UINT64_MAX;
+	left -= limit->position + 1;
 	return (uint64) Max(left, 0);
 }
 
@@ -571,7 +574,7 @@ la_work_create(LaIndexScan *scan, const LaMethod *method)
 	scan->owner = la_guard_owner_create();
 	scan->window = la_window_open(scan->context, scan->target.heap, method,
 								  &scan->pace, &scan->counters, scan->current);
-	if (scan->desc->parallel_scan != NULL)
+	if (la_leaf_items_are_better(&scan->target))
 		scan->leaf_items = la_leaf_items_create(scan->context, &scan->target);
 	else
 		scan->scout = la_scout_create(scan->context, &scan->target);
@@ -741,7 +744,7 @@ la_start(LaIndexScan *scan)
 			scan->target.orderbys = state->iss_OrderByKeys;
 		}
 		if ((method->id == LA_METHOD_NONE && la_method != LA_METHOD_NONE) ||
-			(scan->desc->parallel_scan == NULL &&
+			(!la_leaf_items_are_better(&scan->target) &&
 			 !la_scout_is_allowed(&scan->target)))
 		{
 			la_enter_state(scan, LA_SCAN_OUT);
@@ -1046,7 +1049,8 @@ void
 la_index_scan_pause(LaIndexScan *scan)
 {
 	la_unskip(scan);
-	scan->gap_open = false;
+	if (scan->gap_open)
+		la_close_gap(scan);		/* a client that fetches row by row */
 	la_pace_interrupted(&scan->pace);
 	if (scan->window == NULL)
 		return;

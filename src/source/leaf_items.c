@@ -1,7 +1,9 @@
 /*-------------------------------------------------------------------------
  *
  * leaf_items.c
- *	  The rest of the B-tree leaf page that a parallel scan is on.
+ *	  The rest of the B-tree leaf page that a scan is on.
+ *
+ * Used where a scout cannot serve, or could cost too much.
  *
  * The processes of a parallel index scan take leaf pages from shared state,
  * one at a time, so no second scan can know which page ours will get next.
@@ -15,6 +17,11 @@
  *
  * It never says LA_SOURCE_END: after the last item there may be another page.
  *
+ * The other use: a condition that only filters index entries, such as the one
+ * on b in an index on (a, b) with a > 5 AND b = 7 before there is skip scan,
+ * lets a scan read any number of leaf pages until the next entry matches.  A
+ * scout would go there before the query has said that it wants to.
+ *
  * Only B-tree has parallel scans in PostgreSQL 15 to 18.
  *
  * Copyright (c) 2026, the pg_lookahead authors
@@ -25,6 +32,7 @@
 
 #include "access/nbtree.h"
 #include "access/visibilitymap.h"
+#include "catalog/pg_am.h"
 #include "compat.h"
 #include "source/leaf_items.h"
 
@@ -65,7 +73,28 @@ la_leaf_items_next(LaSource *source, BlockNumber *blkno)
 }
 
 /*
- * Make a source for a parallel scan of a B-tree.
+ * Is this source the better one for a scan?  It has been started, so B-tree
+ * knows which of its keys bound it.
+ */
+bool
+la_leaf_items_are_better(const LaScoutTarget *target)
+{
+	BTScanOpaque so;
+
+	if (target->real->indexRelation->rd_rel->relam != BTREE_AM_OID)
+		return false;
+	if (target->real->parallel_scan != NULL)
+		return true;
+
+	so = (BTScanOpaque) target->real->opaque;
+	for (int i = 0; i < so->numberOfKeys; i++)
+		if ((so->keyData[i].sk_flags & (SK_BT_REQFWD | SK_BT_REQBKWD)) == 0)
+			return true;
+	return false;
+}
+
+/*
+ * Make a source for a scan of a B-tree.
  */
 LaLeafItems *
 la_leaf_items_create(MemoryContext context, const LaScoutTarget *target)

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * leaf_items.h
- *	  The rest of the B-tree leaf page that a parallel scan is on.
+ *	  The rest of the B-tree leaf page that a scan is on.
  *
  * Copyright (c) 2026, the pg_lookahead authors
  *
@@ -23,6 +23,7 @@ typedef struct LaLeafItems
 
 extern LaLeafItems *la_leaf_items_create(MemoryContext context,
 										 const LaScoutTarget *target);
+extern bool la_leaf_items_are_better(const LaScoutTarget *target);
 extern void la_leaf_items_restart(LaLeafItems *items);
 extern void la_leaf_items_pause(LaLeafItems *items);
 

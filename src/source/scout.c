@@ -68,6 +68,9 @@
 /* How many entries one call may look at without finding a block. */
 #define LA_MAX_ENTRIES_PER_CALL	4096
 
+/* How many buffers one step may visit before we take it for lost. */
+#define LA_MAX_ACCESSES_PER_STEP	32
+
 static LaSourceResult la_scout_next(LaSource *source, BlockNumber *blkno);
 
 /*
@@ -189,7 +192,7 @@ la_uncounted_begin(Relation rel)
 {
 	LaUncounted save = {0, 0, 0};
 
-	if (rel->pgstat_info != NULL)
+	if (pgstat_should_count_relation(rel))
 	{
 		save.numscans = la_stat_numscans(rel);
 		save.fetched = la_stat_fetched(rel);
@@ -283,8 +286,10 @@ la_scout_seek(LaScout *scout)
 
 	if (!scout->is_seeking)
 	{
-		scout->is_seeking = true;
 		scout->seek_upward = scout->position < target->position;
+		if (!scout->seek_upward && !target->am->orig.amcanbackward)
+			return LA_SEEK_LOST;
+		scout->is_seeking = true;
 	}
 
 	for (int i = 0; i < LA_MAX_ENTRIES_PER_CALL; i++)
@@ -310,6 +315,13 @@ la_scout_seek(LaScout *scout)
 	return LA_SEEK_MORE;
 }
 
+static inline int64
+la_buffer_accesses(void)
+{
+	return pgBufferUsage.shared_blks_hit + pgBufferUsage.shared_blks_read +
+		pgBufferUsage.local_blks_hit + pgBufferUsage.local_blks_read;
+}
+
 /*
  * The body of la_scout_next(), without the counting.
  */
@@ -317,6 +329,7 @@ static LaSourceResult
 la_scout_advance(LaScout *scout, BlockNumber *blkno)
 {
 	const LaScoutTarget *target = scout->target;
+	int64		accesses;
 
 	if (scout->state == LA_SCOUT_CLOSED)
 	{
@@ -350,11 +363,16 @@ la_scout_advance(LaScout *scout, BlockNumber *blkno)
 		if (ahead >= 0 && (uint64) ahead >= target->entries_ahead_max)
 			return LA_SOURCE_FAR;
 
+		accesses = la_buffer_accesses();
 		if (!la_scout_step(scout, target->direction))
 		{
 			scout->state = LA_SCOUT_ENDED;
 			return LA_SOURCE_END;
 		}
+
+		/* Matches are far apart: the next step may go through all the index. */
+		if (la_buffer_accesses() - accesses > LA_MAX_ACCESSES_PER_STEP)
+			return LA_SOURCE_LOST;
 		*blkno = ItemPointerGetBlockNumber(&scout->desc->xs_heaptid);
 		if (!target->index_only ||
 			!VM_ALL_VISIBLE(target->heap, *blkno, &scout->vmbuffer))

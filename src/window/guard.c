@@ -31,10 +31,9 @@
  * subtransaction, pushes a snapshot or runs a function of another language,
  * which could be left behind; if one did, the error is passed on.
  *
- * No interrupt is served inside.  What an interrupt raises is not ours: a query
- * cancel, or the error of a parallel worker, which would be swallowed with the
- * only notice of it.  So the body must be short, and the caller serves
- * interrupts outside.
+ * A leader of parallel workers serves no interrupt inside: the messages of its
+ * workers would come up there, be silenced, and be gone.  Everybody else does,
+ * so a cancel or a timeout is obeyed.
  *
  * Copyright (c) 2026, the pg_lookahead authors
  *
@@ -42,6 +41,7 @@
  */
 #include "postgres.h"
 
+#include "access/parallel.h"
 #include "access/xact.h"
 #include "compat.h"
 #include "storage/condition_variable.h"
@@ -142,6 +142,7 @@ la_guard_run(ResourceOwner owner, void (*body) (void *), void *arg)
 	int			nest_level = GetCurrentTransactionNestLevel();
 	Snapshot	snapshot = ActiveSnapshotSet() ? GetActiveSnapshot() : NULL;
 	int			save_min_messages = client_min_messages;
+	const bool	hold = ParallelContextActive();
 	volatile bool ok = true;
 	LaWatchPost post;
 
@@ -152,7 +153,8 @@ la_guard_run(ResourceOwner owner, void (*body) (void *), void *arg)
 
 	CurrentResourceOwner = owner;
 	client_min_messages = Max(client_min_messages, ERROR);
-	HOLD_INTERRUPTS();
+	if (hold)
+		HOLD_INTERRUPTS();
 	PG_TRY();
 	{
 		error_context_stack = &post.callback;
@@ -193,7 +195,7 @@ la_guard_run(ResourceOwner owner, void (*body) (void *), void *arg)
 		ok = false;
 	}
 	PG_END_TRY();
-	if (ok)
+	if (hold && ok)
 		RESUME_INTERRUPTS();
 	CurrentResourceOwner = save_owner;
 	client_min_messages = save_min_messages;

@@ -292,6 +292,23 @@ la_window_leave_probe(LaWindow *window)
 }
 
 /*
+ * Is any block of a run still in front of the scan?  The start of a run may
+ * have been put off; and a run that was only the probe is empty.
+ */
+static bool
+la_run_is_wanted(LaWindow *window, const LaRun *run)
+{
+	for (int i = 0; i < run->nblocks; i++)
+	{
+		LaBlock    *block = lablocks_lookup(window->blocks, run->first + i);
+
+		if (block != NULL && !block->reached)
+			return true;
+	}
+	return false;
+}
+
+/*
  * Start what the method is ready to start of the current window.
  */
 static void
@@ -305,8 +322,11 @@ la_window_start_runs(LaWindow *window)
 	{
 		LaRun	   *run = &window->runs[window->next_run++];
 
-		if (run->nblocks == 0)
-			continue;			/* it was the probe */
+		if (!la_run_is_wanted(window, run))
+		{
+			window->counters->blocks_dropped_total += run->nblocks;
+			continue;
+		}
 		method->start(window, run);
 		started = true;
 	}

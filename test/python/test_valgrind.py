@@ -84,6 +84,7 @@ def slow_cluster(request: pytest.FixtureRequest, server: Server, logs: Path) -> 
             script(connection, SETUP)
         yield cluster
         cluster.stop()
+    assert list(logs.glob("*.log")), "it did not run under Valgrind"
     assert valgrind.errors(logs) == []
 
 
@@ -135,11 +136,11 @@ def test_cursor(connection: Connection) -> None:
 
 def test_rescan(connection: Connection) -> None:
     query = (
-        "SELECT g, l.a FROM generate_series(1, 25) g,"
-        " LATERAL (SELECT a, filler FROM core WHERE a > g * 50 ORDER BY a LIMIT 12) l"
+        "SELECT g, l.* FROM generate_series(1, 25) g,"
+        " LATERAL (SELECT a, left(filler, 0) FROM core WHERE a > g * 50 ORDER BY a LIMIT 12) l"
     )
     require_node(connection, query, "Index Scan", "core_a")
-    expected = [(g, g * 50 + i) for g in range(1, 26) for i in range(1, 13)]
+    expected = [(g, g * 50 + i, "") for g in range(1, 26) for i in range(1, 13)]
     assert rows(connection, query) == expected
 
 
@@ -203,6 +204,7 @@ def test_parallel(connection: Connection) -> None:
         parallel_setup_cost=0,
         parallel_tuple_cost=0,
         min_parallel_index_scan_size=0,
+        min_parallel_table_scan_size=0,
         random_page_cost=0,
         cpu_tuple_cost=10,
     )

@@ -73,7 +73,7 @@ BEGIN
     FOR found IN SELECT jsonb_path_query(document, CASE WHEN eighteen THEN 'strict $.** ? (exists(@."Look-Ahead"))'
                                                    ELSE 'strict $[0]."Look-Ahead"[*]' END::jsonpath, silent => true) LOOP
         l := CASE WHEN eighteen THEN found->'Look-Ahead'
-                  ELSE found - '{Node Type,Relation Name,Index Name}'::text[] END;
+                  ELSE found - '{Node Type,Relation Name,Index Name,Alias,Scan Direction}'::text[] END;
         node := found->>'Node Type';
         relation := found->>'Relation Name';
         index := found->>'Index Name';
