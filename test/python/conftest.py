@@ -21,8 +21,8 @@ from lookahead.servers import Server
 from support import LogWatch, Variant, prepare, variants_of
 
 CONF = {
-    # Small, so that tables of a few megabytes do not stay.
-    "shared_buffers": "8MB",
+    # A backend's share, which limits asynchronous I/O, is a hundredth of it.
+    "shared_buffers": "16MB",
     "max_connections": "20",
     "max_parallel_workers": "4",
     "autovacuum": "off",

@@ -264,6 +264,22 @@ def pins(connection: Connection, *relations: str) -> list[Row]:
     ).fetchall()
 
 
+def reads_in_flight(connection: Connection, backend: Connection) -> int:
+    """Count another session's asynchronous reads, as the server sees them (18).
+
+    pg_buffercache does not show the buffers that they pin, which are not valid.
+    """
+    if connection.info.server_version < 180000:
+        return 0
+    return int(
+        value(
+            connection,
+            "SELECT count(*) FROM pg_aios WHERE pid = %s AND state <> 'HANDED_OUT'",
+            (backend.info.backend_pid,),
+        )
+    )
+
+
 class LogWatch:
     """Fails a block of code when the server logs something that it must not."""
 

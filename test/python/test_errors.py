@@ -61,6 +61,14 @@ CREATE INDEX {table}_a ON {table} (a) WITH (fillfactor = 10);
 VACUUM ANALYZE {table};
 """
 
+# Larger than shared buffers, and in the order of its index.
+SETUP_INTACT = """
+CREATE TABLE intact (a int, filler text) WITH (fillfactor = 10);
+INSERT INTO intact SELECT i, repeat('x', 120) FROM generate_series(1, 6000) i;
+CREATE INDEX intact_a ON intact (a);
+VACUUM ANALYZE intact;
+"""
+
 
 @dataclass(frozen=True)
 class Damage:
@@ -144,8 +152,9 @@ def make_damage(cluster: Cluster) -> dict[str, Damage]:
     """Create the tables, stop the server and damage their files."""
     tables = (*KINDS, *(f"{setting}_{way}" for setting in TOLERANT for way in WAYS))
     with connect(cluster) as connection:
-        for table in (*tables, "intact"):
+        for table in tables:
             script(connection, SETUP.format(table=table, rows=ROWS))
+        script(connection, SETUP_INTACT)
         order = {
             table: [
                 block
@@ -201,9 +210,17 @@ def broken(new_cluster: NewCluster) -> Callable[[str | None], tuple[Cluster, dic
 
     def get(io_method: str | None) -> tuple[Cluster, dict[str, Damage]]:
         if io_method not in made:
-            conf = {"shared_buffers": "2MB", "max_connections": "10"}
+            # Few buffers and fewer processes, so that each has a share of some.
+            conf = {
+                "shared_buffers": "8MB",
+                "max_connections": "8",
+                "max_wal_senders": "0",
+                "max_worker_processes": "2",
+            }
             if io_method:
-                conf.update(io_method=io_method, io_max_concurrency="32")
+                conf.update(
+                    io_method=io_method, io_max_concurrency="32", autovacuum_worker_slots="1"
+                )
             cluster = new_cluster(conf)
             made[io_method] = (cluster, make_damage(cluster))
         return made[io_method]
@@ -285,7 +302,7 @@ def test_damage_that_is_needed(case: Case) -> None:
         assert ask(connection, case.damage.scan) == without
         # The session goes on, and looks ahead again.
         count = "SELECT count(length) FROM (SELECT length(filler) FROM intact ORDER BY a) t"
-        assert value(connection, count) == ROWS
+        assert value(connection, count) == 6000
         if has_extension(case.cluster, "pg_buffercache"):
             assert pins(connection) == []
 

@@ -268,12 +268,17 @@ def test_cursor_that_fails_in_a_subtransaction(tables: Cluster, variant: Variant
         with pytest.raises(psycopg.Error, match="row 200"):
             rows(connection, "FETCH 100 FROM c")
         connection.execute("ROLLBACK TO s")
-        # Reads that were in flight end by themselves.
-        for _ in range(20):
-            if session(connection).pins_held == 0:
-                break
-            time.sleep(0.1)
-        assert session(connection).pins_held == 0
+        # What was in flight ends by itself; with io_uring when somebody looks.
+        no_pins(tables)
+        if variant.io_method != "io_uring":
+            for _ in range(20):
+                if session(connection).pins_held == 0:
+                    break
+                time.sleep(0.1)
+            assert session(connection).pins_held == 0
+        with connect(tables) as other:
+            settings(other, statement_timeout="20s")
+            other.execute("VACUUM (FREEZE, DISABLE_PAGE_SKIPPING) ends")
         assert rows(connection, SCAN) == ALL_ROWS
         with pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState):
             rows(connection, "FETCH c")

@@ -21,6 +21,7 @@ from support import (
     has_extension,
     pins,
     plan_nodes,
+    reads_in_flight,
     rows,
     script,
     session,
@@ -130,6 +131,7 @@ def test_no_pins_after_a_fetch(tables: Cluster, variant: Variant, name: str) -> 
     with connect(tables) as connection, connect(tables) as other:
 
         def look() -> list[Row]:
+            assert reads_in_flight(other, connection) == 0
             assert session(connection).pins_held == 0
             return pins(other, *RELATIONS)
 
