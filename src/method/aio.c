@@ -47,6 +47,9 @@
 /* Handles that we leave to the scan itself and to other nodes of the plan. */
 #define LA_AIO_SPARE_HANDLES	4
 
+/* Reads that may be in flight whatever a backend's share of pins is. */
+#define LA_AIO_MIN_READS		2
+
 /* A window is at most this fraction of shared buffers. */
 #define LA_AIO_BUFFERS_DIVISOR	16
 
@@ -139,8 +142,12 @@ la_aio_ready(LaWindow *window)
 	if (aio->nfree < MAX_IO_COMBINE_LIMIT)
 		return false;
 
-	/* I/O in flight pins buffers, too: keep to a backend's share. */
-	return GetAdditionalPinLimit() > (uint32) aio->nstarted;
+	/*
+	 * I/O in flight pins buffers, too: keep to a backend's share.  With very
+	 * few buffers the share is nothing, and the window a few blocks.
+	 */
+	return aio->nstarted <
+		(int) Max(GetAdditionalPinLimit(), LA_AIO_MIN_READS);
 }
 
 /*
