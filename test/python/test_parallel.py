@@ -42,7 +42,8 @@ PARALLEL = {
 }
 
 SETUP = """
-CREATE TABLE shared_out (id int, a int, b int, filler text) WITH (fillfactor = 20);
+CREATE TABLE shared_out (id int, a int, b int, filler text)
+  WITH (fillfactor = 20, autovacuum_enabled = off);
 INSERT INTO shared_out SELECT i, (i * 7919) % 6007, i % 100, repeat('x', 100)
   FROM generate_series(1, 6000) i;
 ALTER TABLE shared_out SET (parallel_workers = 2);
@@ -215,3 +216,21 @@ def test_cursor(cluster: Cluster, variant: Variant) -> None:
             found = rows(connection, "FETCH 10 FROM c") + rows(connection, "FETCH ALL FROM c")
             connection.execute("COMMIT")
         assert found == expected
+
+
+def test_no_worker_to_be_had(cluster: Cluster, variant: Variant) -> None:
+    """A parallel plan whose leader has to do it all."""
+    create(cluster)
+    query, kind, _ = QUERIES["merge"]
+    with connect(cluster) as connection:
+        settings(connection, **PARALLEL)
+        require_parallel(connection, query, kind)
+        expected = rows(connection, query)
+        use(connection, variant, max_parallel_workers=0)
+        require_parallel(connection, query, kind)
+        for leader in ("on", "off"):
+            settings(connection, parallel_leader_participation=leader)
+            cold(connection, "shared_out")
+            with gained(connection) as change:
+                assert rows(connection, query) == expected
+            assert (change.blocks_issued > 0) == variant.reads

@@ -8,6 +8,7 @@ demo_run.py for how they are measured.
 
 import json
 import shutil
+import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -36,7 +37,8 @@ SECONDS = 270.0
 
 IN_MEMORY = ("tmpfs", "ramfs", "devtmpfs")
 
-console = Console()
+# A pipe or a log has no width of its own, and the table needs one.
+console = Console(width=None if sys.stdout.isatty() else 132)
 
 
 def choose(server: Optional[str], pg_config: Optional[Path]) -> Server:
