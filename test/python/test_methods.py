@@ -1,0 +1,149 @@
+"""Which method serves: by io_method, direct I/O, kind of table and setting.
+
+In every combination the rows are right, and pg_lookahead_status() says what
+happens and why.
+"""
+
+from __future__ import annotations
+
+import pytest
+from conftest import NewCluster
+from lookahead.cluster import Cluster
+from lookahead.errors import LookaheadError
+from lookahead.servers import Server
+from support import (
+    INDEX_SCANS,
+    Connection,
+    LogWatch,
+    cold,
+    connect,
+    gained,
+    require_node,
+    rows,
+    script,
+    settings,
+    value,
+)
+
+SETUP = """
+CREATE TABLE served (a int, filler text) WITH (fillfactor = 20);
+INSERT INTO served SELECT i, repeat('x', 100) FROM generate_series(1, 2000) i
+ ORDER BY md5(i::text);
+CREATE INDEX served_a ON served (a);
+VACUUM ANALYZE served
+"""
+TEMPORARY = SETUP.replace("TABLE served", "TEMP TABLE own").replace("served", "own")
+
+SCAN = "SELECT a, length(filler) FROM {table} ORDER BY a"
+ALL_ROWS = [(i, 100) for i in range(1, 2001)]
+
+# (io_method, direct I/O): for each setting the method that serves a table
+EXPECTED = {
+    ("sync", False): {"auto": "advice", "advice": "advice", "aio": "advice", "none": "none"},
+    ("worker", False): {"auto": "advice", "advice": "advice", "aio": "aio", "none": "none"},
+    ("io_uring", False): {"auto": "advice", "advice": "advice", "aio": "aio", "none": "none"},
+    ("sync", True): {"auto": "none", "advice": "none", "aio": "none", "none": "none"},
+    ("worker", True): {"auto": "aio", "advice": "none", "aio": "aio", "none": "none"},
+    ("io_uring", True): {"auto": "aio", "advice": "none", "aio": "aio", "none": "none"},
+    (None, False): {"auto": "advice", "advice": "advice", "none": "none"},
+    (None, True): {"auto": "none", "advice": "none", "none": "none"},
+}
+
+
+def start(make: NewCluster, server: Server, io_method: str | None, direct: bool) -> Cluster:
+    if (io_method is not None) != (server.major >= 18):
+        pytest.skip("io_method is of 18 and later")
+    if io_method == "io_uring" and not server.io_uring:
+        pytest.skip("this server has no io_uring")
+    if direct and server.major < 16:
+        pytest.skip("direct I/O is of 16 and later")
+    conf = {"io_method": io_method} if io_method else {}
+    if direct:
+        conf["debug_io_direct"] = "data"
+    try:
+        return make(conf)
+    except LookaheadError as error:
+        # The file system may not have it, the container may forbid it.
+        if direct or io_method == "io_uring":
+            pytest.skip(f"cannot be used here: {error}")
+        raise
+
+
+def served_by(connection: Connection, table: str, method: str) -> bool:
+    """Scan with a setting; did look-ahead read?  The rows must be right."""
+    settings(connection, pg_lookahead__method=method)
+    query = SCAN.format(table=table)
+    require_node(connection, query, "Index Scan", f"{table}_a")
+    cold(connection, table)
+    with gained(connection) as change:
+        assert rows(connection, query) == ALL_ROWS
+    return change.blocks_issued > 0
+
+
+@pytest.mark.parametrize(("io_method", "direct"), EXPECTED)
+def test_which_method_serves(
+    own_cluster: NewCluster, server: Server, io_method: str | None, direct: bool
+) -> None:
+    cluster = start(own_cluster, server, io_method, direct)
+    with LogWatch(cluster), connect(cluster) as connection:
+        script(connection, SETUP)
+        settings(connection, **INDEX_SCANS, temp_buffers="100")
+        script(connection, TEMPORARY)
+        for setting, expected in EXPECTED[io_method, direct].items():
+            settings(connection, pg_lookahead__method=setting)
+            row = rows(connection, "SELECT * FROM pg_lookahead_status()")[0]
+            assert row[:4] == (True, io_method, direct, expected), setting
+            assert row[4]
+            assert served_by(connection, "served", setting) == (expected != "none"), setting
+
+            # Temporary tables are nobody else's to read.
+            reads = not direct and setting != "none"
+            assert served_by(connection, "own", setting) == reads, setting
+    cluster.close()
+
+
+def test_io_workers_come_and_go(own_cluster: NewCluster, server: Server) -> None:
+    """With one worker, with many, and changing in the middle of a scan."""
+    if server.major < 18:
+        pytest.skip("I/O workers are of 18 and later")
+    cluster = own_cluster({"io_method": "worker", "io_workers": "1"})
+    with LogWatch(cluster), connect(cluster) as connection, connect(cluster) as other:
+        script(connection, SETUP)
+        settings(connection, **INDEX_SCANS)
+        assert served_by(connection, "served", "aio")
+        cold(connection, "served")
+        connection.execute("BEGIN")
+        connection.execute(f"DECLARE c CURSOR FOR {SCAN.format(table='served')}")
+        found = []
+        for workers in (8, 1, 32, 2, 3):
+            found += rows(connection, "FETCH 150 FROM c")
+            other.execute(f"ALTER SYSTEM SET io_workers = {workers}")
+            value(other, "SELECT pg_reload_conf()")
+        found += rows(connection, "FETCH ALL FROM c")
+        connection.execute("COMMIT")
+        assert found == ALL_ROWS
+    cluster.close()
+
+
+@pytest.mark.parametrize("concurrency", ["1", "2", "5", "64"])
+def test_few_handles(own_cluster: NewCluster, server: Server, concurrency: str) -> None:
+    """A scan never waits for a handle that its own look-ahead holds."""
+    if server.major < 18:
+        pytest.skip("I/O handles are of 18 and later")
+    method = "io_uring" if server.io_uring else "worker"
+    cluster = own_cluster(
+        {"io_method": method, "io_max_concurrency": concurrency, "statement_timeout": "20s"}
+    )
+    with LogWatch(cluster), connect(cluster) as connection:
+        script(connection, SETUP)
+        settings(connection, **INDEX_SCANS, pg_lookahead__io_concurrency=1000)
+        served_by(connection, "served", "aio")
+        # Two scans at once, and a third that streams.
+        query = (
+            "SELECT count(*), sum(length(x.filler) + length(y.filler)) FROM served x"
+            " JOIN served y ON x.a = y.a WHERE x.a IN (SELECT a FROM served)"
+        )
+        settings(connection, enable_hashjoin="off", enable_nestloop="off", enable_sort="off")
+        cold(connection, "served")
+        assert rows(connection, query) == [(2000, 400000)]
+    cluster.close()
