@@ -19,6 +19,7 @@ from support import (
     cold,
     connect,
     gained,
+    has_extension,
     plan_nodes,
     rows,
     script,
@@ -208,3 +209,44 @@ def test_churn_under_the_cursor(cluster: Cluster, variant: Variant) -> None:
             other.execute("VACUUM churned_scroll")
         connection.execute("COMMIT")
         connection.execute("DROP TABLE churned_scroll")
+
+
+def evict(connection: Connection, table: str) -> None:
+    """Take a table out of shared buffers under an open cursor (17 and later)."""
+    value(
+        connection,
+        "SELECT count(pg_buffercache_evict(bufferid)) FROM pg_buffercache"
+        " WHERE relfilenode = pg_relation_filenode(%s::regclass) AND pinning_backends = 0",
+        (table,),
+    )
+
+
+def test_looks_ahead_in_both_directions(cluster: Cluster, variant: Variant) -> None:
+    """After a turn the blocks are right, too: most of what is read is used."""
+    if cluster.server.major < 17 or not has_extension(cluster, "pg_buffercache"):
+        pytest.skip("this server cannot evict a table under a cursor")
+    create(cluster)
+    query = QUERIES["btree"][0]
+    with connect(cluster) as connection:
+        use(connection, variant, **INDEX_SCANS, cursor_tuple_fraction=1)
+        expected = rows(connection, query)
+        half = len(expected) // 2
+        cold(connection, "scrolled")
+        with gained(connection) as change:
+            connection.execute("BEGIN")
+            connection.execute(f"DECLARE c SCROLL CURSOR FOR {query}")
+            found = rows(connection, f"FETCH {half} FROM c")
+            for move in (f"BACKWARD {half - 100}", "FORWARD 900", "BACKWARD 800", "FORWARD ALL"):
+                evict(connection, "scrolled")
+                found += rows(connection, f"FETCH {move} FROM c")
+            connection.execute("COMMIT")
+        oracle = Oracle(expected)
+        for move in (f"FORWARD {half}", f"BACKWARD {half - 100}", "FORWARD 900", "BACKWARD 800",
+                     "FORWARD 9999"):  # fmt: skip
+            for row in oracle.fetch(move):
+                assert found.pop(0) == row
+        assert not found
+        if variant.reads:
+            # Each leg reads most of the table's 250 blocks again.
+            assert change.blocks_used > 800, change
+            assert change.blocks_wasted < change.blocks_issued * 0.2, change
