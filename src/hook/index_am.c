@@ -14,11 +14,15 @@
  *										   `-> la_index_scan_next	(the hint)
  *
  * A relation keeps the pointer as long as its relcache entry lives.  The copy
- * is made once per routine, which is once per access method unless somebody
- * else stands in for some of its indexes too, and lives as long as the process:
- * if it hung on the relation, an invalidation could free it under a query that
- * is being aborted.  An index used by nobody we follow goes through one failed
- * look-up in a small hash table.
+ * is made once per access method and lives as long as the process: if it hung
+ * on the relation, an invalidation could free it under a query that is being
+ * aborted.  An index used by nobody we follow goes through one failed look-up
+ * in a small hash table.
+ *
+ * Another extension may do the same.  If it stood in for an index before us,
+ * it is the original that we call.  If it has copied our routine it calls us,
+ * and the access method tells which original is meant; standing in for it
+ * again would make a circle, so such an index is not followed any more.
  *
  * Nothing else of the routine changes, so planning, inserting, vacuuming and
  * building never meet us.
@@ -102,41 +106,57 @@ la_amrestrpos(IndexScanDesc desc)
 }
 
 /*
- * The stand-in that an index points to.  It must be one.
+ * The stand-in for an access method, or NULL if there is none.
+ */
+static LaIndexAm *
+la_index_am_lookup(Oid amoid)
+{
+	for (int i = 0; i < la_nindex_ams; i++)
+		if (la_index_ams[i]->amoid == amoid)
+			return la_index_ams[i];
+	return NULL;
+}
+
+/*
+ * The stand-in for the access method of an index through which we were called.
  */
 LaIndexAm *
 la_index_am_of(Relation index)
 {
-	Assert(index->rd_indam->amgettuple == la_amgettuple);
-	return (LaIndexAm *) index->rd_indam;
+	LaIndexAm  *am = la_index_am_lookup(index->rd_rel->relam);
+
+	if (unlikely(am == NULL))
+		elog(ERROR, "index access method %u is not one that is stood in for",
+			 index->rd_rel->relam);
+	return am;
 }
 
 /*
  * Have an index point to our stand-in.  Returns NULL if its access method
- * returns no tuples one by one, or there are too many access methods.
+ * returns no tuples one by one, if somebody else stands before us, or if there
+ * are too many access methods.
  */
 LaIndexAm *
 la_index_am_wrap(Relation index)
 {
 	IndexAmRoutine *routine = index->rd_indam;
-	LaIndexAm  *am = NULL;
 	Oid			amoid = index->rd_rel->relam;
+	LaIndexAm  *am = la_index_am_lookup(amoid);
 
-	if (routine->amgettuple == la_amgettuple)
-		return (LaIndexAm *) routine;
+	if (am != NULL && routine == &am->routine)
+		return am;
+	if (am != NULL &&
+		memcmp(&am->orig, routine, sizeof(IndexAmRoutine)) != 0)
+		return NULL;
 	if (routine->amgettuple == NULL)
 		return NULL;
-
-	for (int i = 0; i < la_nindex_ams && am == NULL; i++)
-		if (memcmp(&la_index_ams[i]->orig, routine,
-				   sizeof(IndexAmRoutine)) == 0)
-			am = la_index_ams[i];
 
 	if (am == NULL)
 	{
 		if (la_nindex_ams >= LA_MAX_INDEX_AMS)
 			return NULL;
 		am = MemoryContextAllocZero(TopMemoryContext, sizeof(LaIndexAm));
+		am->amoid = amoid;
 		am->orig = *routine;
 		am->routine = *routine;
 		am->routine.amgettuple = la_amgettuple;

@@ -21,6 +21,7 @@ typedef struct LaIndexAm
 {
 	IndexAmRoutine routine;		/* must be first: rd_indam points here */
 	IndexAmRoutine orig;
+	Oid			amoid;
 	bool		keeps_pins;		/* may pin index pages between two tuples */
 	bool		is_dear;		/* a tuple may cost more than a heap page */
 } LaIndexAm;

@@ -14,11 +14,13 @@
  * writes the outcome into it.
  *
  * We drop our pins as soon as the I/O has begun.  It has a pin of its own that
- * ends with it, and a page that was just read is not evicted before the clock
- * hand has gone all the way round, as long as the window is small against
- * shared buffers.  Pins would be many (a backend's share of the default 128 MB
- * is 94, fewer than a window), would have to be given back whenever the
- * executor returns to its caller, and could make VACUUM wait.
+ * goes when its completion is noticed: at once by an I/O worker, with io_uring
+ * when we or anybody who wants the buffer look.  A page that was just read is
+ * not evicted before the clock hand has gone all the way round, as long as the
+ * window is small against shared buffers.  Pins would be many (a backend's
+ * share of the default 128 MB is 94, fewer than a window), would have to be
+ * given back whenever the executor returns to its caller, and could make VACUUM
+ * wait.
  *
  * We never call WaitReadBuffers().  It raises an error if a block is bad, and
  * the block may be one that the query never needs.  The scan's own ReadBuffer()
@@ -27,7 +29,8 @@
  * without us.
  *
  * Limits: io_concurrency reads in flight, further limited by the server's
- * io_max_concurrency, so that StartReadBuffers() never waits for a handle.
+ * io_max_concurrency, so that one scan does not use up the handles.  Several
+ * scans of a plan together can; then StartReadBuffers() waits for the oldest.
  *
  * With io_method=worker and buffered I/O the few I/O workers would starve a
  * deep window; the kernel is given advice for the whole window first, so the

@@ -19,7 +19,8 @@
 
 /*
  * Every block looked ahead is counted once in exactly one of hit, issued or
- * dropped; every issued block ends as used or wasted when the scan ends.
+ * dropped; every issued block ends as used or wasted when the scan ends.  After
+ * an error the blocks that it met in the middle of a window are not counted.
  */
 typedef struct LaCounters
 {

@@ -21,15 +21,16 @@
  *
  * The gap is the time between our return and the next call.  The executor
  * fetches the table block in it, and does what the rest of the plan does with
- * the row.  Whether it waited for storage there is told by two things: the
- * count of blocks read by this backend moved, which costs nothing to see, and
- * the kernel put the process to sleep meanwhile, which costs a system call,
- * getrusage().  A block that is in the kernel's page cache is read without
- * sleeping and is no wait.  So a scan of cached data pays for comparing two
- * counters per table block.
+ * the row.  Whether it waited for storage there is told by three things: the
+ * count of blocks read by this backend moved, which costs nothing to see; the
+ * gap was long; and the kernel put the process to sleep in it, which costs a
+ * system call, getrusage().  A block that is in the kernel's page cache is read
+ * in a few microseconds and without sleeping, and is no wait.  So a scan of
+ * cached data pays for comparing two counters per table block, and one that
+ * reads from the page cache for looking at the clock.
  *
  * While looking ahead there may be waits without a read: for one of ours that
- * is still in flight.  Then a long gap is what makes us ask the kernel.
+ * is still in flight.
  *
  * When the scan is not followed, see la_bind(): non-MVCC snapshots (their pins
  * and rechecks have rules of their own), system catalogs, table access methods
@@ -69,22 +70,29 @@
 #include "utils/snapmgr.h"
 #include "window/guard.h"
 
+/* One thread is all there is; where it can be named the kernel is faster. */
+#ifdef RUSAGE_THREAD
+#define LA_RUSAGE_WHO		RUSAGE_THREAD
+#else
+#define LA_RUSAGE_WHO		RUSAGE_SELF
+#endif
+
 /* A gap shorter than this was no wait for storage. */
 #define LA_WAIT_MIN_NS		10000
 
 /*
- * Blocks read without a wait (from the kernel's page cache) after which the
- * kernel is asked only at one of LA_QUIET_SAMPLE.
+ * Blocks read without a wait (from the kernel's page cache) after which we look
+ * only once in LA_QUIET_SKIP calls.
  */
 #define LA_QUIET_AFTER		64
-#define LA_QUIET_SAMPLE		8
+#define LA_QUIET_SKIP		32
 
 /*
  * Blocks in a row that were in shared buffers, after which we look at one call
- * of LA_SKIP only.
+ * of LA_CACHED_SKIP only.
  */
-#define LA_SKIP_AFTER		64
-#define LA_SKIP				32
+#define LA_CACHED_AFTER		64
+#define LA_CACHED_SKIP		32
 
 /* Index entries that a source may run ahead, for each block of distance. */
 #define LA_ENTRIES_PER_BLOCK	64
@@ -282,6 +290,7 @@ la_bind(IndexScanDesc desc)
 	scan->target.real = desc;
 	scan->target.heap = desc->heapRelation;
 	scan->target.am = la_index_am_of(desc->indexRelation);
+	scan->is_dear = scan->target.am->is_dear;
 	scan->amgettuple = scan->target.am->orig.amgettuple;
 	return scan;
 }
@@ -300,7 +309,7 @@ la_has_slept(void)
 	struct rusage usage;
 	bool		slept;
 
-	if (getrusage(RUSAGE_SELF, &usage) != 0)
+	if (getrusage(LA_RUSAGE_WHO, &usage) != 0)
 		return false;
 	slept = usage.ru_nvcsw != la_last_sleeps;
 	la_sleeps_are_stale = false;
@@ -333,28 +342,30 @@ la_wall_ns(void)
 	return (int64) (INSTR_TIME_GET_DOUBLE(now) * 1e9);
 }
 
+/*
+ * Are the blocks that the scan reads in the kernel's page cache?
+ */
+static inline bool
+la_is_quiet(const LaIndexScan *scan)
+{
+	return scan->quiet_reads >= LA_QUIET_AFTER;
+}
+
 static inline void
 la_open_gap(LaIndexScan *scan)
 {
 	scan->gap_open = true;
 	scan->gap_reads = la_blocks_read();
-	scan->gap_timed = scan->has_read &&
-		(scan->state == LA_SCAN_LOOKING || scan->target.am->is_dear);
+	scan->gap_timed = scan->has_read;
+
+	if (!scan->gap_timed)
+		return;
 
 	/* What was slept before, for an index page, say, is not this block's. */
-	if (scan->has_read && la_sleeps_are_stale)
+	if (!la_is_quiet(scan) &&
+		(la_sleeps_are_stale || scan->gap_reads != scan->reads_seen))
 		(void) la_has_slept();
-	if (scan->gap_timed)
-		INSTR_TIME_SET_CURRENT(scan->gap_start);
-}
-
-/*
- * Decide whether la_ask_am() stands before the access method.
- */
-static inline void
-la_choose_care(LaIndexScan *scan)
-{
-	scan->ask_with_care = scan->has_read || scan->target.am->is_dear;
+	INSTR_TIME_SET_CURRENT(scan->gap_start);
 }
 
 /*
@@ -378,13 +389,9 @@ la_judge_gap(LaIndexScan *scan)
 		ns = (int64) (INSTR_TIME_GET_DOUBLE(now) * 1e9);
 	}
 
-	/* A read in flight that the scan waits for is no miss. */
-	if (scan->state == LA_SCAN_LOOKING)
+	/* While looking ahead, a read in flight that was waited for is no miss. */
+	if (missed || scan->state == LA_SCAN_LOOKING)
 		waited = ns >= LA_WAIT_MIN_NS && la_has_slept();
-	else if (missed && scan->has_read &&
-			 (scan->quiet_reads < LA_QUIET_AFTER ||
-			  scan->quiet_reads % LA_QUIET_SAMPLE == 0))
-		waited = la_has_slept();
 	if (waited)
 		scan->wait_ns += ns;
 
@@ -420,7 +427,6 @@ la_judge_gap(LaIndexScan *scan)
 		{
 			scan->has_read = true;
 			la_sleeps_are_stale = true;
-			la_choose_care(scan);
 		}
 	}
 
@@ -443,24 +449,23 @@ la_close_gap(LaIndexScan *scan)
 	{
 		scan->cached = 0;
 		la_judge_gap(scan);
+		scan->reads_seen = la_blocks_read();
 		return;
 	}
 	if (!scan->target.index_only)
 		la_pace_passed(&scan->pace);
-	if (scan->cached < LA_SKIP_AFTER && ++scan->cached == LA_SKIP_AFTER)
-	{
+	if (scan->cached < LA_CACHED_AFTER && ++scan->cached == LA_CACHED_AFTER)
 		scan->has_read = false;
-		la_choose_care(scan);
-	}
+	scan->reads_seen = scan->gap_reads;
 }
 
 /*
- * Look at one call of LA_SKIP only; the position is put right in advance.
+ * Look at one of this many calls only; the position is put right in advance.
  */
 static inline void
-la_skip(LaIndexScan *scan)
+la_skip(LaIndexScan *scan, int calls)
 {
-	scan->skip = LA_SKIP - 1;
+	scan->skip = calls - 1;
 	scan->target.position += scan->skip * scan->step;
 }
 
@@ -475,18 +480,16 @@ la_unskip(LaIndexScan *scan)
 }
 
 /*
- * Ask the access method, keep account of what it costs if it is dear, and note
- * if it may have slept.
+ * Ask a dear access method and keep account of what it costs.
  */
 static pg_noinline bool
-la_ask_am(LaIndexScan *scan, ScanDirection direction)
+la_ask_dear_am(LaIndexScan *scan, ScanDirection direction)
 {
-	int64		reads = la_blocks_read();
 	int64		start = 0;
 	int64		weight = 0;
 	bool		found;
 
-	if (scan->target.am->is_dear && scan->state == LA_SCAN_WATCHING)
+	if (scan->state == LA_SCAN_WATCHING)
 	{
 		weight = (scan->am_calls < LA_AM_SAMPLE) ? 1 : LA_AM_SAMPLE;
 		if (scan->am_calls++ % weight != 0)
@@ -497,8 +500,6 @@ la_ask_am(LaIndexScan *scan, ScanDirection direction)
 	found = scan->amgettuple(scan->desc, direction);
 	if (weight > 0)
 		scan->am_cpu_ns += weight * (la_cpu_ns() - start);
-	if (la_blocks_read() != reads)
-		la_sleeps_are_stale = true;
 	return found;
 }
 
@@ -508,7 +509,7 @@ la_ask_am(LaIndexScan *scan, ScanDirection direction)
 static bool
 la_am_is_worth_it(const LaIndexScan *scan)
 {
-	return !scan->target.am->is_dear ||
+	return !scan->is_dear ||
 		la_pace_at_once(&scan->pace) ||
 		scan->wait_ns >= scan->am_cpu_ns;
 }
@@ -763,7 +764,6 @@ la_start(LaIndexScan *scan)
 	scan->start_wanted = false;
 	scan->has_read = true;
 	scan->quiet_reads = 0;
-	la_choose_care(scan);
 	la_enter_state(scan, LA_SCAN_LOOKING);
 	(void) la_fill(scan);
 }
@@ -851,6 +851,19 @@ la_at_end(LaIndexScan *scan)
 }
 
 /*
+ * A scan of blocks that are in the kernel's page cache is looked at by turns:
+ * one gap, then some calls that are not looked at.
+ */
+static inline bool
+la_may_skip_quiet(LaIndexScan *scan)
+{
+	if (!la_is_quiet(scan) || scan->is_dear || la_pace_in_trial(&scan->pace))
+		return false;
+	scan->skip_turn = !scan->skip_turn;
+	return scan->skip_turn;
+}
+
+/*
  * The scan has come to another table block.
  */
 static pg_noinline void
@@ -864,6 +877,11 @@ la_switch(LaIndexScan *scan, BlockNumber blkno)
 		case LA_SCAN_WATCHING:
 			if (scan->start_wanted || la_pace_at_once(&scan->pace))
 				la_start(scan);
+			else if (la_may_skip_quiet(scan))
+			{
+				la_skip(scan, LA_QUIET_SKIP);
+				return;
+			}
 			break;
 		case LA_SCAN_LOOKING:
 		case LA_SCAN_IDLE:
@@ -906,8 +924,8 @@ la_arrive(LaIndexScan *scan, ScanDirection direction, bool found)
 		scan->gap_open = true;
 		scan->gap_timed = false;
 		scan->gap_reads = la_blocks_read();
-		if (scan->cached >= LA_SKIP_AFTER && !scan->ask_with_care)
-			la_skip(scan);
+		if (scan->cached >= LA_CACHED_AFTER && !scan->is_dear)
+			la_skip(scan, LA_CACHED_SKIP);
 		return true;
 	}
 
@@ -926,8 +944,8 @@ la_next_with_care(LaIndexScan *scan, ScanDirection direction)
 
 	if (scan->gap_open)
 		la_close_gap(scan);
-	if (scan->ask_with_care)
-		found = la_ask_am(scan, direction);
+	if (scan->is_dear)
+		found = la_ask_dear_am(scan, direction);
 	else
 		found = scan->amgettuple(scan->desc, direction);
 	return la_arrive(scan, direction, found);
@@ -945,7 +963,7 @@ la_index_scan_next(LaIndexScan *scan, ScanDirection direction)
 {
 	bool		found;
 
-	if (scan->gap_open || scan->ask_with_care)
+	if (scan->gap_open || scan->is_dear)
 		return la_next_with_care(scan, direction);
 
 	found = scan->amgettuple(scan->desc, direction);
@@ -1004,7 +1022,6 @@ la_index_scan_restart(IndexScanDesc desc)
 	scan->has_read = false;
 	scan->quiet_reads = 0;
 	scan->start_wanted = false;
-	la_choose_care(scan);
 	scan->am_calls = 0;
 	scan->am_cpu_ns = 0;
 	scan->wait_ns = 0;

@@ -53,7 +53,7 @@ typedef struct LaIndexScan
 	amgettuple_function amgettuple; /* the access method's own */
 	int			skip;			/* calls that go straight to it */
 	bool		gap_open;		/* the executor is at a block; see the gap */
-	bool		ask_with_care;	/* call the access method by la_ask_am() */
+	bool		is_dear;		/* the access method's; see la_ask_dear_am() */
 	int			step;			/* of target.position, per entry: 1 or -1 */
 	BlockNumber current;		/* the table block the scan is on */
 	LaScoutTarget target;		/* what a source must know of us */
@@ -84,7 +84,9 @@ typedef struct LaIndexScan
 	bool		has_read;		/* some block of this (re)scan was read */
 	int			cached;			/* blocks in a row without a read, saturating */
 	uint32		quiet_reads;	/* blocks read since the last wait */
-	int64		gap_reads;
+	bool		skip_turn;		/* see la_may_skip_quiet() */
+	int64		gap_reads;		/* blocks read by this backend, at its start */
+	int64		reads_seen;		/* the same at the end of the last gap */
 	instr_time	gap_start;
 
 	/* what the access method costs, if it is dear: see la_am_is_worth_it() */

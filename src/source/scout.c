@@ -61,6 +61,7 @@
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/syscache.h"
+#include "utils/typcache.h"
 
 /* How many entries off a position may be. */
 #define LA_SEEK_SLACK		1024
@@ -115,25 +116,35 @@ la_function_is_c(Oid funcid)
  * Are the support functions of a type all that a comparison of it calls?
  *
  * Those of composite types, arrays and ranges are written in C, but call the
- * functions of what is inside, which may not be.  Built-in types are trusted.
+ * functions of what is inside.  Those of arrays are asked; what has a composite
+ * type or a range inside is left alone, except the built-in ranges.
  */
 static bool
 la_type_is_plain(Oid typid)
 {
-	Oid			element;
+	Oid			element = get_element_type(typid);
+	TypeCacheEntry *type;
 
+	if (OidIsValid(element))
+	{
+		type = lookup_type_cache(element, TYPECACHE_EQ_OPR |
+								 TYPECACHE_CMP_PROC | TYPECACHE_HASH_PROC);
+		return la_function_is_c(OidIsValid(type->eq_opr) ?
+								get_opcode(type->eq_opr) : InvalidOid) &&
+			la_function_is_c(type->cmp_proc) &&
+			la_function_is_c(type->hash_proc) &&
+			la_type_is_plain(element);
+	}
 	if (typid < FirstNormalObjectId)
 		return typid != RECORDOID && typid != RECORDARRAYOID;
 
 	switch (get_typtype(typid))
 	{
 		case TYPTYPE_BASE:
-			element = get_element_type(typid);
-			return !OidIsValid(element) || la_type_is_plain(element);
-		case TYPTYPE_DOMAIN:
-			return la_type_is_plain(getBaseType(typid));
 		case TYPTYPE_ENUM:
 			return true;
+		case TYPTYPE_DOMAIN:
+			return la_type_is_plain(getBaseType(typid));
 		default:
 			return false;
 	}

@@ -43,9 +43,11 @@
  * makes the kernel read on.  How good it is depends on the device's read-ahead
  * setting, which is 128 kB here and 8 MB there, so we measure.  When such a
  * scan waits, it is timed without look-ahead for LA_TRIAL_LENGTH blocks read,
- * then with it for as many, each after as many to settle.  Look-ahead stays if
+ * then with it for as many, each after LA_TRIAL_RAMP to settle.  The length is
+ * that of two of the largest reads that a kernel makes ahead, or one that falls
+ * into the one time and not into the other would decide.  Look-ahead stays if
  * it takes less than LA_TRIAL_SHARE of the time; if not, it stays away for a
- * while, longer each time.  A scan of under LA_TRIAL_LENGTH * 2 blocks in this
+ * while, longer each time.  A scan of under LA_TRIAL_LENGTH blocks in this
  * pattern is left to the kernel.  Backward the kernel does not read ahead, and
  * with direct I/O it does not read at all; then there is no trial.
  *
@@ -70,11 +72,12 @@
 #define LA_SHARE			65536	/* the whole, in fixed point */
 #define LA_SHARE_MOVES		32	/* moves that the averages remember */
 #define LA_NEAR_BLOCKS		64
-#define LA_TRIAL_LENGTH		512
-#define LA_TRIAL_WON_LENGTH	(32 * LA_TRIAL_LENGTH)
-#define LA_TRIAL_SHARE(ns)	((ns) / 10 * 9)
+#define LA_TRIAL_RAMP		512
+#define LA_TRIAL_LENGTH		2048
+#define LA_TRIAL_WON_LENGTH	(16 * LA_TRIAL_LENGTH)
+#define LA_TRIAL_SHARE(ns)	((ns) / 10 * 8)
 #define LA_FIRST_HOLD		(8 * LA_TRIAL_LENGTH)
-#define LA_LAST_HOLD		(256 * LA_TRIAL_LENGTH)
+#define LA_LAST_HOLD		(64 * LA_TRIAL_LENGTH)
 
 /*
  * Begin to watch a new scan, or the same scan with new keys.
@@ -182,7 +185,7 @@ la_pace_read(LaPace *pace, bool waited)
 		case LA_TRIAL_LOST:
 			return pace->trial_reads >= pace->hold;
 		default:
-			return pace->trial_reads >= LA_TRIAL_LENGTH;
+			return pace->trial_reads >= LA_TRIAL_RAMP;
 	}
 }
 

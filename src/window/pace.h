@@ -98,6 +98,13 @@ la_pace_passed(LaPace *pace)
 	}
 }
 
+/* Is every block read to be told?  Else some may be left out. */
+static inline bool
+la_pace_in_trial(const LaPace *pace)
+{
+	return pace->trial != LA_TRIAL_NONE;
+}
+
 /* The number of blocks that look-ahead should be in front of the scan. */
 static inline int
 la_pace_distance(const LaPace *pace)

@@ -18,6 +18,7 @@ from lookahead import build, privilege, servers, valgrind
 from lookahead.cluster import Cluster
 from lookahead.errors import LookaheadError
 from lookahead.servers import Server
+
 from support import LogWatch, Variant, prepare, variants_of
 
 CONF = {

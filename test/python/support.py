@@ -108,9 +108,7 @@ SEQUENTIAL_SCANS = {
 }
 
 
-def value(
-    connection: Connection, query: str, parameters: Sequence[object] | None = None
-) -> Any:
+def value(connection: Connection, query: str, parameters: Sequence[object] | None = None) -> Any:
     """Return the only column of the only row."""
     row = connection.execute(query, parameters).fetchone()
     assert row is not None

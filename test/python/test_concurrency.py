@@ -14,9 +14,10 @@ from collections.abc import Callable
 
 import psycopg
 import pytest
-from conftest import NewCluster
 from lookahead.cluster import Cluster
 from lookahead.servers import Server
+
+from conftest import NewCluster
 from support import (
     INDEX_SCANS,
     SEQUENTIAL_SCANS,
@@ -182,17 +183,16 @@ def test_everything_at_once(own_cluster: NewCluster, server: Server, which: int)
     available = io_methods(server)
     if which >= len(available):
         pytest.skip("this server has one io_method")
-    conf = {"shared_buffers": "4MB", "deadlock_timeout": "500ms", "io_max_concurrency": "32"}
-    if available[which]:
-        conf["io_method"] = available[which]
-    else:
-        del conf["io_max_concurrency"]
+    conf = {"shared_buffers": "4MB", "deadlock_timeout": "500ms"}
+    io_method = available[which]
+    if io_method:
+        conf.update(io_method=io_method, io_max_concurrency="32")
     cluster = own_cluster(conf)
     with connect(cluster) as connection:
         script(connection, SETUP)
     with LogWatch(cluster, allowed=["canceling autovacuum"]):
         workers = Workers(cluster)
-        methods = ["advice", "aio"] if available[which] else ["advice", "auto"]
+        methods = ["advice", "aio"] if io_method else ["advice", "auto"]
         for i, method in enumerate(methods):
             workers.add(f"scan {i} {method}", scan, pg_lookahead__method=method)
         workers.add("churn", churn, pg_lookahead__method=methods[1])

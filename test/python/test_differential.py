@@ -13,8 +13,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import pytest
-from conftest import NewCluster
 from lookahead.cluster import Cluster
+from lookahead.servers import Server
+
+from conftest import NewCluster
 from support import (
     INDEX_SCANS,
     SEQUENTIAL_SCANS,
@@ -167,8 +169,7 @@ def _join(choice: random.Random, table: str) -> Query:
         )
         return Query(sql, table, 2, True)
     kinds = [
-        f"SELECT o.n, i.id FROM outer_rows o JOIN {table} i ON i.{column} = o.n"
-        f" WHERE o.n > {low}",
+        f"SELECT o.n, i.id FROM outer_rows o JOIN {table} i ON i.{column} = o.n WHERE o.n > {low}",
         f"SELECT o.n FROM outer_rows o WHERE NOT EXISTS"
         f" (SELECT FROM {table} i WHERE i.duplicates = o.n AND i.id > {low})",
         f"SELECT a.id, b.id FROM {table} a JOIN {table} b ON a.{column} = b.gaps"
@@ -290,7 +291,7 @@ def test_random_queries(cluster: Cluster, variant: Variant) -> None:
 
 
 @pytest.mark.parametrize("size", ["512kB", "2MB"])
-def test_tiny_shared_buffers(own_cluster: NewCluster, server, size: str) -> None:
+def test_tiny_shared_buffers(own_cluster: NewCluster, server: Server, size: str) -> None:
     """So few buffers that a window would be a good part of them."""
     cluster = own_cluster({"shared_buffers": size, "max_connections": "10"})
     choice = random.Random(f"{seed()} {size}")

@@ -17,8 +17,9 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from conftest import NewCluster
 from lookahead.cluster import Cluster
+
+from conftest import NewCluster
 from support import (
     INDEX_SCANS,
     Connection,
@@ -142,9 +143,9 @@ def start_before(order: list[int], bad: set[int]) -> int:
     `order` is the block of each row in key order.
     """
     for position, block in enumerate(order):
-        if block in bad and not bad & set(order[position - BEFORE : position]):
-            if position >= BEFORE:
-                return position - BEFORE + 1
+        before = order[max(0, position - BEFORE) : position]
+        if block in bad and len(before) == BEFORE and not bad & set(before):
+            return position - BEFORE + 1
     raise AssertionError("the damage is nowhere far enough into the scan")
 
 
@@ -194,13 +195,10 @@ def make_damage(cluster: Cluster) -> dict[str, Damage]:
     last = max(order["short_file"])
     with file["short_file"].open("r+b") as short:
         short.truncate((last - 2) * BLOCK)
-    cut = Damage(
-        "short_file", start_before(order["short_file"], {last - 2, last - 1, last})
-    )
+    cut = Damage("short_file", start_before(order["short_file"], {last - 2, last - 1, last}))
 
     cluster.start()
     return {damage.table: damage for damage in (*damages, leaf, cut)}
-
 
 
 @pytest.fixture(scope="session")
@@ -260,9 +258,7 @@ def case(
 
 def early_stop(damage: Damage) -> str:
     """A query that ends before the damage, not by a LIMIT directly above the scan."""
-    return (
-        f"SELECT * FROM ({damage.scan} OFFSET 0) t WHERE a % 1 = 0 AND length <> 7 LIMIT {TAKEN}"
-    )
+    return f"SELECT * FROM ({damage.scan} OFFSET 0) t WHERE a % 1 = 0 AND length <> 7 LIMIT {TAKEN}"
 
 
 def test_limit_before_the_damage(case: Case) -> None:

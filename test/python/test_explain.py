@@ -7,6 +7,7 @@ from xml.etree import ElementTree
 
 import pytest
 from lookahead.cluster import Cluster
+
 from support import (
     INDEX_SCANS,
     Connection,

@@ -11,12 +11,13 @@ import contextlib
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import psycopg
 import pytest
-from conftest import NewCluster
 from lookahead.cluster import Cluster
+
+from conftest import NewCluster
 from support import (
     INDEX_SCANS,
     Connection,
@@ -315,7 +316,7 @@ def test_exceptions_in_a_function(tables: Cluster, variant: Variant) -> None:
 
 
 @pytest.fixture(scope="module")
-def crashing(own_cluster: NewCluster) -> Iterator[Callable[[Variant], Cluster]]:
+def crashing(own_cluster: NewCluster) -> Callable[[Variant], Cluster]:
     made: dict[str | None, Cluster] = {}
 
     def get(variant: Variant) -> Cluster:
@@ -327,7 +328,7 @@ def crashing(own_cluster: NewCluster) -> Iterator[Callable[[Variant], Cluster]]:
             create(made[variant.io_method])
         return made[variant.io_method]
 
-    yield get
+    return get
 
 
 def wait_until_up(cluster: Cluster) -> None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
-from conftest import NewCluster
 from lookahead.cluster import Cluster
 from lookahead.servers import Server
+
+from conftest import NewCluster
 from support import (
     INDEX_SCANS,
     Connection,
@@ -44,12 +43,12 @@ QUERIES = {
 
 
 @pytest.fixture(scope="module")
-def defaults(own_cluster: NewCluster, server: Server) -> Iterator[Cluster]:
+def defaults(own_cluster: NewCluster, server: Server) -> Cluster:
     """A server on which nothing of ours is set."""
     cluster = own_cluster({"pg_lookahead.start_after": "8", "shared_buffers": "16MB"})
     with connect(cluster) as connection:
         script(connection, SETUP)
-    yield cluster
+    return cluster
 
 
 def blocks(cluster: Cluster, connection: Connection, query: str) -> tuple[int, int, list[object]]:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 
 import psycopg
 import pytest
+from lookahead import privilege, regress, suites
+from lookahead.cluster import LIBRARY, Cluster
+
 from conftest import NewCluster
-from lookahead.cluster import Cluster
 from support import (
     INDEX_SCANS,
     Connection,
@@ -43,7 +47,7 @@ def bare(own_cluster: NewCluster) -> Iterator[Cluster]:
     cluster = own_cluster(preload=False)
     with connect(cluster) as connection:
         script(connection, SETUP)
-    with LogWatch(cluster, allowed=["could not access file"]):
+    with LogWatch(cluster, allowed=["could not access file", "in pg_tblspc"]):
         yield cluster
 
 
@@ -167,6 +171,26 @@ def test_parallel_workers_load_it_too(bare: Cluster) -> None:
         cold(connection, "loaded")
         with gained(connection):
             assert rows(connection, query) == [(2000, 200000)]
+
+
+@pytest.mark.parametrize("name", ["cursors", "explain", "stayout"])
+def test_regression_tests_with_load_only(bare: Cluster, name: str) -> None:
+    """These end with the same output as where the library is preloaded."""
+    if bare.server.pg_regress is None:
+        pytest.skip("this server has no pg_regress")
+    # The server's user must be able to enter.
+    work = Path(tempfile.mkdtemp(dir=bare.dir))
+    privilege.give(work)
+    given = regress.copy_input(suites.TESTS, work, ("sql", "expected", "data"))
+    outcome = regress.run_tests(
+        bare.server.pg_regress,
+        bare,
+        work,
+        [f"--inputdir={given}", f"--load-extension={LIBRARY}"],
+        [name],
+        seconds=120,
+    )
+    assert outcome.passed == [name], outcome.details
 
 
 def test_shared_preload(cluster: Cluster) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import psycopg
 import pytest
 from lookahead.cluster import Cluster
+
 from support import (
     INDEX_SCANS,
     Connection,
@@ -76,8 +78,8 @@ def test_many_queries(tables: Cluster, variant: Variant, name: str) -> None:
                 elif i % 3 == 1:
                     rows(connection, query)
                 else:
-                    with pytest.raises(Exception, match="division by zero"):
-                        failing = query.replace("SELECT a", "SELECT 1 / (a - a)")
+                    failing = query.replace("SELECT a", "SELECT 1 / (a - a)")
+                    with pytest.raises(psycopg.errors.DivisionByZero):
                         rows(connection, failing)
 
         with gained(connection) as change:
@@ -96,8 +98,8 @@ def test_many_rescans(tables: Cluster, variant: Variant, name: str) -> None:
         "btree": "SELECT a, filler FROM counted_bytes WHERE a > g ORDER BY a LIMIT 5",
         "hash": "SELECT a, filler FROM counted_bytes WHERE b = g % 100 LIMIT 5",
         "gist": "SELECT a, filler FROM counted_bytes ORDER BY p <-> point(g, 5) LIMIT 5",
-        "spgist": "SELECT a, filler FROM counted_bytes WHERE p <@ box(point(g, 0), point(g + 50, 30))"
-        " LIMIT 5",
+        "spgist": "SELECT a, filler FROM counted_bytes"
+        " WHERE p <@ box(point(g, 0), point(g + 50, 30)) LIMIT 5",
     }[name]
     query = f"SELECT g, l.a FROM generate_series(1, 1500) g, LATERAL ({inner}) l"
     with connect(tables) as connection:

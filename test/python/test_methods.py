@@ -7,10 +7,11 @@ happens and why.
 from __future__ import annotations
 
 import pytest
-from conftest import NewCluster
 from lookahead.cluster import Cluster
 from lookahead.errors import LookaheadError
 from lookahead.servers import Server
+
+from conftest import NewCluster
 from support import (
     INDEX_SCANS,
     Connection,

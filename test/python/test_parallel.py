@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+from typing import Any
 
 import pytest
 from lookahead.cluster import Cluster
+
 from support import (
     SEQUENTIAL_SCANS,
     Connection,
@@ -128,13 +130,13 @@ def test_same_rows(cluster: Cluster, variant: Variant, name: str, leader: str) -
         assert comparable(rows(connection, query), is_ordered) == without
 
 
-def look_ahead_of(connection: Connection, query: str) -> list[dict[str, object]]:
+def look_ahead_of(connection: Connection, query: str) -> list[dict[str, Any]]:
     """Return what EXPLAIN shows of look-ahead, as it is in 18 or before."""
     text = value(connection, f"EXPLAIN (ANALYZE, BUFFERS, SUMMARY, FORMAT json) {query}")
     document = text if isinstance(text, list) else json.loads(text)
     found = list(document[0].get("Look-Ahead", []))
 
-    def walk(node: dict[str, object]) -> None:
+    def walk(node: dict[str, Any]) -> None:
         if "Look-Ahead" in node:
             found.append(node["Look-Ahead"])
         for child in node.get("Plans", []):
@@ -173,8 +175,8 @@ def test_rescans(cluster: Cluster, variant: Variant) -> None:
     """A Gather below a nested loop starts its workers again and again."""
     create(cluster)
     query = (
-        "SELECT k, (SELECT sum(length(filler)) FROM (SELECT * FROM shared_out WHERE b = 7 OFFSET 0) o"
-        " WHERE o.a % 100 = 5) FROM shared_keys WHERE k < 5"
+        "SELECT k, (SELECT sum(length(filler)) FROM (SELECT * FROM shared_out WHERE b = 7"
+        " OFFSET 0) o WHERE o.a % 100 = 5) FROM shared_keys WHERE k < 5"
     )
     with connect(cluster) as connection:
         settings(connection, **PARALLEL, pg_lookahead__enabled="off")

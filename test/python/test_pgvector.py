@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
-from conftest import NewCluster
 from lookahead.cluster import Cluster
+
+from conftest import NewCluster
 from support import (
     INDEX_SCANS,
     Connection,
@@ -109,7 +108,7 @@ def test_distances_are_right(vectors: Cluster, variant: Variant, kind: str) -> N
         use(connection, variant)
         cold(connection, table)
         found = rows(connection, query)
-        exact = dict((i, d) for d, i in rows(connection, f"SELECT v <-> {TARGET}, id FROM {table}"))
+        exact = {i: d for d, i in rows(connection, f"SELECT v <-> {TARGET}, id FROM {table}")}
         assert [d for d, _ in found] == sorted(d for d, _ in found)
         assert all(exact[i] == d for d, i in found)
         best = sorted(exact, key=lambda i: exact[i])[:100]
@@ -173,12 +172,12 @@ def test_changes_meanwhile(vectors: Cluster, variant: Variant) -> None:
 
 
 @pytest.fixture(scope="module")
-def defaults(own_cluster: NewCluster) -> Iterator[Cluster]:
+def defaults(own_cluster: NewCluster) -> Cluster:
     cluster = own_cluster({"pg_lookahead.start_after": "8", "shared_buffers": "16MB"})
     if not has_extension(cluster, "vector"):
         pytest.skip("this server has no pgvector")
     create(cluster)
-    yield cluster
+    return cluster
 
 
 @pytest.mark.parametrize("limit", [1, 5, 8])

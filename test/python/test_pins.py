@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from lookahead.cluster import Cluster
+
 from support import (
     INDEX_SCANS,
     Connection,
@@ -32,8 +33,8 @@ from support import (
 
 SETUP = """
 CREATE TABLE pinned (id int, a int, b int, p point, filler text) WITH (fillfactor = 20);
-INSERT INTO pinned SELECT i, (i * 7919) % 4001, i % 40, point((i * 7919) % 4001, i), repeat('x', 100)
-  FROM generate_series(1, 4000) i;
+INSERT INTO pinned SELECT i, (i * 7919) % 4001, i % 40, point((i * 7919) % 4001, i),
+       repeat('x', 100) FROM generate_series(1, 4000) i;
 CREATE INDEX pinned_a ON pinned (a);
 CREATE INDEX pinned_b ON pinned (b);
 CREATE INDEX pinned_hash ON pinned USING hash (b);

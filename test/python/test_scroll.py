@@ -11,6 +11,7 @@ import random
 
 import pytest
 from lookahead.cluster import Cluster
+
 from support import (
     INDEX_SCANS,
     Connection,

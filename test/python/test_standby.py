@@ -14,10 +14,11 @@ from collections.abc import Iterator
 
 import psycopg
 import pytest
-from conftest import CONF, NewCluster
 from lookahead import privilege
 from lookahead.cluster import PORT, Cluster
 from lookahead.servers import Server
+
+from conftest import CONF, NewCluster
 from support import (
     INDEX_SCANS,
     SEQUENTIAL_SCANS,
@@ -344,6 +345,8 @@ def replicate(primary: Cluster) -> None:
         assert rows(connection, "SELECT * FROM replicated ORDER BY id") == expected
         assert {n for (n,) in rows(connection, "SELECT n FROM noted")} == {1000}
         # The worker reports when its scans end: nothing of the table applied to.
-        seen = dict(rows(connection, "SELECT relname, blocks_issued FROM pg_stat_lookahead"))
+        seen: dict[str, int] = dict(
+            rows(connection, "SELECT relname, blocks_issued FROM pg_stat_lookahead")
+        )
         assert seen.get("looked_at", 0) > 0
         assert "replicated" not in seen

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from lookahead.cluster import Cluster
+
 from support import (
     INDEX_SCANS,
     Connection,
@@ -40,7 +41,8 @@ DELETE FROM measured WHERE id % 9 = 0;
 QUERIES = {
     "range": "SELECT a, filler FROM measured WHERE a > 200 ORDER BY a",
     "backward": "SELECT a, filler FROM measured ORDER BY a DESC",
-    "list": "SELECT id, filler FROM measured WHERE b IN (3, 5, 7, 30, 40, 50) AND a > 5 ORDER BY b, a",
+    "list": "SELECT id, filler FROM measured WHERE b IN (3, 5, 7, 30, 40, 50) AND a > 5"
+    " ORDER BY b, a",
     "skip": "SELECT id, filler FROM measured WHERE a BETWEEN 100 AND 300 ORDER BY b, a",
     "limit": "SELECT a, filler FROM measured ORDER BY a LIMIT 200",
     "stopped": "SELECT * FROM (SELECT a, filler FROM measured ORDER BY a OFFSET 0) t"

@@ -14,10 +14,11 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from conftest import CONF
 from lookahead import privilege, valgrind
 from lookahead.cluster import Cluster
 from lookahead.servers import Server
+
+from conftest import CONF
 from support import (
     INDEX_SCANS,
     Connection,
@@ -105,7 +106,10 @@ def test_scans(connection: Connection) -> None:
         (SCAN, "Index Scan"),
         (SCAN + " DESC", "Index Scan"),
         ("SELECT a FROM core WHERE a > 10 ORDER BY a", "Index Only Scan"),
-        ("SELECT a, filler FROM core WHERE b IN (1, 5, 9, 13) AND a > 50 ORDER BY b, a", "Index Scan"),
+        (
+            "SELECT a, filler FROM core WHERE b IN (1, 5, 9, 13) AND a > 50 ORDER BY b, a",
+            "Index Scan",
+        ),
         ("SELECT a, filler FROM core WHERE b = 7", "Index Scan"),
         ("SELECT a, filler FROM core WHERE p <@ box '((0,0),(900,30))'", "Index Scan"),
         ("SELECT a, filler FROM core ORDER BY p <-> point '(500,9)' LIMIT 200", "Index Scan"),

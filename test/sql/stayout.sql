@@ -105,6 +105,33 @@ SELECT la.require_plan('SELECT a, b FROM alone WHERE a > 100 ORDER BY a', 'Index
 SELECT la.cold('alone');
 SELECT about('SELECT a, b FROM alone WHERE a > 100 ORDER BY a');
 
+-- an array of a built-in type whose order is not written in C
+CREATE FUNCTION my_point_compare(point, point) RETURNS int LANGUAGE plpgsql IMMUTABLE STRICT AS
+'BEGIN RETURN sign($1[0] - $2[0])::int; END';
+DO $$
+DECLARE
+    o text[];
+BEGIN
+    FOREACH o SLICE 1 IN ARRAY ARRAY[['lt', '<'], ['le', '<='], ['eq', '='], ['ge', '>='], ['gt', '>']] LOOP
+        EXECUTE format('CREATE FUNCTION my_point_%s(point, point) RETURNS bool LANGUAGE sql IMMUTABLE STRICT AS '
+                       '''SELECT my_point_compare($1, $2) %s 0''', o[1], o[2]);
+        EXECUTE format('CREATE OPERATOR %s (LEFTARG = point, RIGHTARG = point, FUNCTION = my_point_%s)', o[2], o[1]);
+    END LOOP;
+END $$;
+CREATE OPERATOR CLASS point_order DEFAULT FOR TYPE point USING btree AS
+    OPERATOR 1 <, OPERATOR 2 <=, OPERATOR 3 =, OPERATOR 4 >=, OPERATOR 5 >, FUNCTION 1 my_point_compare(point, point);
+CREATE TABLE arranged (p point[], i int[], filler text) WITH (autovacuum_enabled = off);
+INSERT INTO arranged SELECT ARRAY[point(i, i)], ARRAY[i], repeat('x', 1000)
+  FROM generate_series(1, 400) i ORDER BY md5(i::text);
+CREATE INDEX arranged_p ON arranged (p);
+CREATE INDEX arranged_i ON arranged (i);
+SELECT la.cold('arranged');
+SELECT la.require_plan('SELECT p, filler FROM arranged ORDER BY p', 'Index Scan using arranged_p');
+SELECT about('SELECT p, filler FROM arranged ORDER BY p');
+SELECT la.cold('arranged');
+SELECT la.require_plan('SELECT i, filler FROM arranged ORDER BY i', 'Index Scan using arranged_i');
+SELECT about('SELECT i, filler FROM arranged ORDER BY i');
+
 -- rows that are looked up by a constraint
 CREATE TABLE referenced (id int PRIMARY KEY, filler text) WITH (autovacuum_enabled = off);
 INSERT INTO referenced SELECT i, repeat('x', 1000) FROM generate_series(1, 1000) i ORDER BY md5(i::text);
@@ -117,11 +144,15 @@ INSERT INTO referenced SELECT generate_series(1, 500) ON CONFLICT DO NOTHING;
 SELECT la.issued() = :before AS stayed_out;
 
 -- the waits that were seen decide, unless a test says otherwise
-RESET pg_lookahead.start_after;
+SET pg_lookahead.start_after = 8;
 SELECT la.cold('referenced');
 SELECT about('SELECT * FROM referenced WHERE id < 9 ORDER BY id');
 
-DROP TABLE alone, referencing, referenced;
+DROP TABLE alone, referencing, referenced, arranged;
 DROP FUNCTION about;
+SET client_min_messages = warning;
+DROP FUNCTION my_point_compare, my_point_lt, my_point_le, my_point_eq, my_point_ge, my_point_gt CASCADE;
+DROP OPERATOR FAMILY point_order USING btree;
+RESET client_min_messages;
 DROP OPERATOR FAMILY my_ops USING btree;
 DROP FUNCTION my_compare;
