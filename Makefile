@@ -15,13 +15,24 @@ OBJS = \
 	src/source/index_scan.o \
 	src/source/leaf_items.o \
 	src/source/scout.o \
+	src/source/seq_scan.o \
+	src/window/frontier.o \
 	src/window/guard.o \
 	src/window/pace.o \
+	src/window/waits.o \
 	src/window/window.o \
 	src/method/method.o \
 	src/method/advice.o \
 	src/method/aio.o \
+	src/method/file_advice.o \
 	src/method/none.o \
+	src/method/worker.o \
+	src/service/owner.o \
+	src/service/queue.o \
+	src/service/ring.o \
+	src/service/service.o \
+	src/service/status.o \
+	src/service/worker.o \
 	src/report/counters.o \
 	src/report/views.o
 

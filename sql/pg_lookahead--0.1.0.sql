@@ -93,9 +93,107 @@ LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION pg_stat_lookahead_reset(oid) IS
 'forgets the counters of one relation, or of all relations of this database';
 
+CREATE FUNCTION ios_status(
+    OUT ios_worker_num integer,
+    OUT io_requests bigint,
+    OUT io_dispatched bigint,
+    OUT avg_io_size_blks integer,
+    OUT avg_io_request_latency_history integer,
+    OUT avg_io_latency_history integer,
+    OUT avg_io_request_latency_ps integer,
+    OUT avg_io_latency_ps integer,
+    OUT blks_read_ps integer,
+    OUT io_read_ps integer,
+    OUT io_queue_depth integer,
+    OUT ring_buff_mem integer)
+RETURNS record
+AS 'MODULE_PATHNAME', 'pg_lookahead_ios_status'
+LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED;
+
+COMMENT ON FUNCTION ios_status() IS
+'what the I/O service did since the server started, and lately';
+
+CREATE FUNCTION pg_lookahead_io(
+    OUT worker integer,
+    OUT pid integer,
+    OUT requests bigint,
+    OUT merged bigint,
+    OUT dropped bigint,
+    OUT done bigint,
+    OUT stale bigint,
+    OUT locked bigint,
+    OUT blocks_passed bigint,
+    OUT blocks_hit bigint,
+    OUT blocks_read bigint,
+    OUT reads bigint,
+    OUT errors bigint,
+    OUT request_time double precision,
+    OUT read_time double precision,
+    OUT queue_depth integer,
+    OUT ring_blocks integer)
+RETURNS SETOF record
+AS 'MODULE_PATHNAME', 'pg_lookahead_io'
+LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED;
+
+COMMENT ON FUNCTION pg_lookahead_io() IS
+'what each worker of the I/O service did; see pg_stat_lookahead_io';
+
+CREATE VIEW pg_stat_lookahead_io AS
+SELECT s.worker,
+       s.pid,
+       s.requests,
+       s.merged,
+       s.dropped,
+       s.done,
+       s.stale,
+       s.locked,
+       s.blocks_passed,
+       s.blocks_hit,
+       s.blocks_read,
+       s.reads,
+       s.errors,
+       s.request_time,
+       s.read_time,
+       s.queue_depth,
+       s.ring_blocks
+  FROM pg_lookahead_io() s;
+
+COMMENT ON VIEW pg_stat_lookahead_io IS
+'what each worker of the I/O service did since the server started';
+
+CREATE FUNCTION pg_lookahead_owners(
+    OUT pid integer,
+    OUT dbid oid,
+    OUT relid oid,
+    OUT "position" bigint,
+    OUT frontier bigint)
+RETURNS SETOF record
+AS 'MODULE_PATHNAME', 'pg_lookahead_owners'
+LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED;
+
+COMMENT ON FUNCTION pg_lookahead_owners() IS
+'scans that the I/O service reads for now; see pg_stat_lookahead_owners';
+
+CREATE VIEW pg_stat_lookahead_owners AS
+SELECT s.pid,
+       s.dbid,
+       s.relid,
+       s."position",
+       s.frontier
+  FROM pg_lookahead_owners() s;
+
+COMMENT ON VIEW pg_stat_lookahead_owners IS
+'scans that the I/O service reads for now, and how far it is';
+
 REVOKE ALL ON FUNCTION pg_lookahead_relations() FROM PUBLIC;
 REVOKE ALL ON TABLE pg_stat_lookahead FROM PUBLIC;
 REVOKE ALL ON FUNCTION pg_stat_lookahead_reset(oid) FROM PUBLIC;
 
 GRANT EXECUTE ON FUNCTION pg_lookahead_relations() TO pg_monitor;
 GRANT SELECT ON TABLE pg_stat_lookahead TO pg_monitor;
+
+REVOKE ALL ON FUNCTION ios_status(), pg_lookahead_io(), pg_lookahead_owners() FROM PUBLIC;
+REVOKE ALL ON TABLE pg_stat_lookahead_io, pg_stat_lookahead_owners FROM PUBLIC;
+
+GRANT EXECUTE ON FUNCTION ios_status(), pg_lookahead_io(), pg_lookahead_owners() TO pg_monitor;
+GRANT SELECT ON TABLE pg_stat_lookahead_io, pg_stat_lookahead_owners TO pg_monitor;

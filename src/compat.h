@@ -12,6 +12,10 @@
  *	LA_HAVE_AIO			StartReadBuffers() starts I/O that runs on its own (18)
  *	LA_HAVE_NODE_HOOK	EXPLAIN calls us for each plan node (18)
  *	LA_HAVE_DIRECT_IO	debug_io_direct exists (16)
+ *	LA_HAVE_SIZED_RING	buffer rings can be of any size (16)
+ *	LA_HAVE_READ_BUFFERS	StartReadBuffers() reads several blocks at once (17)
+ *	LA_HAVE_RANGE_ADVICE	the storage manager advises several at once (17)
+ *	LA_HAVE_SEQ_STREAM	sequential scans are read ahead by the server (18)
  *
  * Copyright (c) 2026, the pg_lookahead authors
  *
@@ -50,6 +54,12 @@
 #else
 #define LA_HAVE_AIO 0
 #endif
+
+/*
+ * 17 reads sequential scans in pieces of up to 16 blocks, but waits for each;
+ * 18 reads them ahead.
+ */
+#define LA_HAVE_SEQ_STREAM LA_HAVE_AIO
 
 /*
  * 18: EXPLAIN's hooks and its split headers.
@@ -127,6 +137,71 @@ la_smgr_prefetch(SMgrRelation smgr, ForkNumber fork, BlockNumber first,
 		(void) smgrprefetch(smgr, fork, first + i);
 #endif
 }
+
+/*
+ * 17 reads and advises several blocks in one call; its name for the member that
+ * says how a relation persists was changed in 18.
+ */
+#if PG_VERSION_NUM >= 170000
+#define LA_HAVE_READ_BUFFERS 1
+#define LA_HAVE_RANGE_ADVICE 1
+#else
+#define LA_HAVE_READ_BUFFERS 0
+#define LA_HAVE_RANGE_ADVICE 0
+#endif
+#if PG_VERSION_NUM >= 180000
+#define la_set_persistence(read, p) ((read)->persistence = (p))
+#elif PG_VERSION_NUM >= 170000
+#define la_set_persistence(read, p) ((read)->smgr_persistence = (p))
+#endif
+
+/*
+ * The physical identity of a relation that no relation cache entry stands for.
+ */
+#if PG_VERSION_NUM >= 170000
+#define la_smgropen(locator) smgropen((locator), INVALID_PROC_NUMBER)
+#else
+#define la_smgropen(locator) smgropen((locator), InvalidBackendId)
+#endif
+#if PG_VERSION_NUM >= 160000
+#define la_smgr_locator(smgr) ((smgr)->smgr_rlocator)
+#else
+#define la_smgr_locator(smgr) ((smgr)->smgr_rnode)
+#endif
+#if PG_VERSION_NUM >= 170000
+#define la_smgr_close_all() smgrreleaseall()
+#else
+#define la_smgr_close_all() smgrcloseall()
+#endif
+
+/*
+ * 16 made rings of any size.
+ */
+#if PG_VERSION_NUM >= 160000
+#define LA_HAVE_SIZED_RING 1
+#define la_bulk_read_strategy(nblocks) \
+	GetAccessStrategyWithSize(BAS_BULKREAD, (nblocks) * (BLCKSZ / 1024))
+#else
+#define LA_HAVE_SIZED_RING 0
+#define la_bulk_read_strategy(nblocks) GetAccessStrategy(BAS_BULKREAD)
+#endif
+
+/*
+ * What an idle worker of the I/O service waits for.  17 gives it a name.
+ */
+#if PG_VERSION_NUM >= 170000
+static inline uint32
+la_wait_event_worker_main(void)
+{
+	static uint32 event = 0;
+
+	if (event == 0)
+		event = WaitEventExtensionNew("LookaheadWorkerMain");
+	return event;
+}
+#else
+#define la_wait_event_worker_main() PG_WAIT_EXTENSION
+#endif
 
 /*
  * Counters that PostgreSQL keeps of a relation in this backend and that index

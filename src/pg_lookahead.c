@@ -16,6 +16,7 @@
 #include "compat.h"
 #include "hook/hooks.h"
 #include "report/counters.h"
+#include "service/service.h"
 #include "settings.h"
 #include "storage/ipc.h"
 
@@ -32,6 +33,7 @@ la_shmem_request(void)
 	if (prev_shmem_request)
 		prev_shmem_request();
 	la_counters_shmem_request();
+	la_service_shmem_request();
 }
 
 static void
@@ -40,6 +42,7 @@ la_shmem_startup(void)
 	if (prev_shmem_startup)
 		prev_shmem_startup();
 	la_counters_shmem_startup();
+	la_service_shmem_startup();
 }
 
 void
@@ -48,16 +51,18 @@ _PG_init(void)
 	/* Stage 1: settings.  All are valid in any session. */
 	la_settings_define();
 
-	/* Stage 2: shared memory, which only a preloaded library can ask for. */
+	/* Stage 2: shared memory and workers, for a preloaded library only. */
 	if (process_shared_preload_libraries_in_progress)
 	{
 		prev_shmem_request = shmem_request_hook;
 		shmem_request_hook = la_shmem_request;
 		prev_shmem_startup = shmem_startup_hook;
 		shmem_startup_hook = la_shmem_startup;
+		la_service_register();
 	}
 
 	/* Stage 3: hooks. */
 	la_executor_hooks_install();
 	la_explain_hooks_install();
+	la_owner_hooks_install();
 }

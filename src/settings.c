@@ -3,10 +3,11 @@
  * settings.c
  *	  Every setting of pg_lookahead, in alphabetical order.
  *
- * All of them are USERSET: look-ahead reads only what the session's own query
- * is about to read, so only the caller pays for a bad choice.  They are read
- * when a scan starts and when a window is filled; a change takes effect with
- * the next query.
+ * Those of scans are USERSET: look-ahead reads only what the session's own
+ * query is about to read, so only the caller pays for a bad choice.  They are
+ * read when a scan starts and when a window is filled; a change takes effect
+ * with the next query.  Those of the I/O service are SIGHUP, because its
+ * workers serve everybody; how many there are is fixed when the server starts.
  *
  * Each has a row in docs/reference.md; a test compares the two lists.
  *
@@ -17,10 +18,20 @@
 #include "postgres.h"
 
 #include "compat.h"
+#include "service/service.h"
 #include "settings.h"
 #include "utils/guc.h"
 
 bool		la_enabled = true;
+bool		la_seqscan = true;
+int			la_io_workers = LA_DEFAULT_IO_WORKERS;
+int			la_io_batch_size = LA_DEFAULT_IO_BATCH_SIZE;
+int			la_max_requests_per_worker = LA_DEFAULT_REQUESTS;
+int			la_ring_size = LA_DEFAULT_RING_SIZE;
+int			la_protect_time = LA_DEFAULT_PROTECT_TIME;
+int			la_status_interval = LA_DEFAULT_STATUS_INTERVAL;
+int			la_min_table_size = LA_DEFAULT_MIN_TABLE_SIZE;
+int			la_parallel_chunk_size = 0;
 int			la_method = LA_METHOD_AUTO;
 int			la_max_distance = LA_DEFAULT_MAX_DISTANCE;
 int			la_io_concurrency = LA_DEFAULT_IO_CONCURRENCY;
@@ -31,6 +42,7 @@ static const struct config_enum_entry la_method_options[] =
 	{"auto", LA_METHOD_AUTO, false},
 	{"advice", LA_METHOD_ADVICE, false},
 	{"aio", LA_METHOD_AIO, false},
+	{"worker", LA_METHOD_WORKER, false},
 	{"none", LA_METHOD_NONE, false},
 	{NULL, 0, false}
 };
@@ -70,6 +82,18 @@ la_settings_define(void)
 							 0,
 							 NULL, NULL, NULL);
 
+	DefineCustomIntVariable("pg_lookahead.io_batch_size",
+							"Sets the largest number of blocks that a worker of the I/O service reads at once.",
+							"Before 17 blocks are read one by one, and this is how many the "
+							"kernel is advised of at least.",
+							&la_io_batch_size,
+							LA_DEFAULT_IO_BATCH_SIZE,
+							LA_MIN_IO_BATCH_SIZE,
+							LA_MAX_IO_BATCH_SIZE,
+							PGC_SIGHUP,
+							GUC_UNIT_BLOCKS,
+							NULL, NULL, NULL);
+
 	DefineCustomIntVariable("pg_lookahead.io_concurrency",
 							"Sets the number of reads that one scan keeps in flight.",
 							"Used by method \"aio\". The server's io_max_concurrency "
@@ -79,6 +103,19 @@ la_settings_define(void)
 							LA_MIN_IO_CONCURRENCY,
 							LA_MAX_IO_CONCURRENCY,
 							PGC_USERSET,
+							0,
+							NULL, NULL, NULL);
+
+	DefineCustomIntVariable("pg_lookahead.io_workers",
+							"Sets the number of workers of the I/O service.",
+							"If zero there is no I/O service; -1 means 2, or none on 18. "
+							"Takes as many of max_worker_processes, and works only if the library is in "
+							"shared_preload_libraries.",
+							&la_io_workers,
+							LA_DEFAULT_IO_WORKERS,
+							LA_MIN_IO_WORKERS,
+							LA_MAX_IO_WORKERS,
+							PGC_POSTMASTER,
 							0,
 							NULL, NULL, NULL);
 
@@ -95,18 +132,87 @@ la_settings_define(void)
 							GUC_UNIT_BLOCKS,
 							NULL, NULL, NULL);
 
+	DefineCustomIntVariable("pg_lookahead.max_requests_per_worker",
+							"Sets the largest number of requests that wait for one worker of the I/O service.",
+							"Further ones are dropped and counted; the scan reads those "
+							"blocks itself.",
+							&la_max_requests_per_worker,
+							LA_DEFAULT_REQUESTS,
+							LA_MIN_REQUESTS,
+							LA_MAX_REQUESTS,
+							PGC_SIGHUP,
+							0,
+							NULL, NULL, NULL);
+
 	DefineCustomEnumVariable("pg_lookahead.method",
 							 "Sets how blocks are read ahead.",
 							 "\"auto\" picks by server, storage mode and table. \"advice\" "
 							 "asks the kernel to read into its page cache, \"aio\" uses the "
-							 "server's asynchronous I/O (18 and later), \"none\" decides "
-							 "what to read but reads nothing.",
+							 "server's asynchronous I/O (18 and later), \"worker\" has the "
+							 "workers of the I/O service read into shared buffers, \"none\" "
+							 "decides what to read but reads nothing.",
 							 &la_method,
 							 LA_METHOD_AUTO,
 							 la_method_options,
 							 PGC_USERSET,
 							 0,
 							 la_check_method, NULL, NULL);
+
+	DefineCustomIntVariable("pg_lookahead.min_table_size",
+							"Sets the size from which on a table's sequential scans are looked ahead for.",
+							NULL,
+							&la_min_table_size,
+							LA_DEFAULT_MIN_TABLE_SIZE,
+							LA_MIN_MIN_TABLE_SIZE,
+							LA_MAX_MIN_TABLE_SIZE,
+							PGC_USERSET,
+							GUC_UNIT_BLOCKS,
+							NULL, NULL, NULL);
+
+	DefineCustomIntVariable("pg_lookahead.parallel_chunk_size",
+							"Sets the number of blocks that a process of a parallel sequential scan takes at a time.",
+							"If zero, the server decides.",
+							&la_parallel_chunk_size,
+							0,
+							0,
+							LA_MAX_PARALLEL_CHUNK_SIZE,
+							PGC_USERSET,
+							GUC_UNIT_BLOCKS,
+							NULL, NULL, NULL);
+
+	DefineCustomIntVariable("pg_lookahead.protect_time",
+							"Sets the time for which blocks that were read for a scan are kept for it.",
+							"A scan that does not move for longer than this gives its share "
+							"of the buffer ring to others.",
+							&la_protect_time,
+							LA_DEFAULT_PROTECT_TIME,
+							LA_MIN_PROTECT_TIME,
+							LA_MAX_PROTECT_TIME,
+							PGC_SIGHUP,
+							GUC_UNIT_MS,
+							NULL, NULL, NULL);
+
+	DefineCustomIntVariable("pg_lookahead.ring_size",
+							"Sets the size of the buffer ring that the workers of the I/O service share.",
+							"It bounds what is read ahead of all scans together. No worker's "
+							"share is more than an eighth of shared_buffers.",
+							&la_ring_size,
+							LA_DEFAULT_RING_SIZE,
+							LA_MIN_RING_SIZE,
+							LA_MAX_RING_SIZE,
+							PGC_SIGHUP,
+							GUC_UNIT_KB,
+							NULL, NULL, NULL);
+
+	DefineCustomBoolVariable("pg_lookahead.seqscan",
+							 "Enables look-ahead for sequential scans.",
+							 "Works on 15 to 17; later servers read sequential scans ahead "
+							 "themselves.",
+							 &la_seqscan,
+							 true,
+							 PGC_USERSET,
+							 0,
+							 NULL, NULL, NULL);
 
 	DefineCustomIntVariable("pg_lookahead.start_after",
 							"Sets the number of table blocks a scan visits before look-ahead may start.",
@@ -119,6 +225,17 @@ la_settings_define(void)
 							LA_MAX_START_AFTER,
 							PGC_USERSET,
 							0,
+							NULL, NULL, NULL);
+
+	DefineCustomIntVariable("pg_lookahead.status_interval",
+							"Sets the interval that the recent figures of ios_status() are of.",
+							NULL,
+							&la_status_interval,
+							LA_DEFAULT_STATUS_INTERVAL,
+							LA_MIN_STATUS_INTERVAL,
+							LA_MAX_STATUS_INTERVAL,
+							PGC_SIGHUP,
+							GUC_UNIT_MS,
 							NULL, NULL, NULL);
 
 	MarkGUCPrefixReserved("pg_lookahead");

@@ -19,6 +19,7 @@ typedef enum LaMethodId
 	LA_METHOD_AUTO,
 	LA_METHOD_ADVICE,
 	LA_METHOD_AIO,
+	LA_METHOD_WORKER,
 	LA_METHOD_NONE,
 } LaMethodId;
 
@@ -34,7 +35,48 @@ typedef enum LaMethodId
 #define LA_MIN_START_AFTER			0
 #define LA_MAX_START_AFTER			1000000
 
+/* -1: the usual number before 18, none from 18 on, which reads ahead itself. */
+#define LA_DEFAULT_IO_WORKERS		-1
+#define LA_MIN_IO_WORKERS			-1
+#define LA_MAX_IO_WORKERS			32
+#define LA_USUAL_IO_WORKERS			2
+
+#define LA_DEFAULT_IO_BATCH_SIZE	16
+#define LA_MIN_IO_BATCH_SIZE		1
+#define LA_MAX_IO_BATCH_SIZE		32
+
+#define LA_DEFAULT_REQUESTS			256
+#define LA_MIN_REQUESTS				16
+#define LA_MAX_REQUESTS				1024
+
+#define LA_DEFAULT_RING_SIZE		65536
+#define LA_MIN_RING_SIZE			1024
+#define LA_MAX_RING_SIZE			16777216
+
+#define LA_DEFAULT_MIN_TABLE_SIZE	131072
+#define LA_MIN_MIN_TABLE_SIZE		1024
+#define LA_MAX_MIN_TABLE_SIZE		2147483647
+
+#define LA_MAX_PARALLEL_CHUNK_SIZE	8192
+
+#define LA_DEFAULT_PROTECT_TIME		1000
+#define LA_MIN_PROTECT_TIME			1
+#define LA_MAX_PROTECT_TIME			3600000
+
+#define LA_DEFAULT_STATUS_INTERVAL	1000
+#define LA_MIN_STATUS_INTERVAL		100
+#define LA_MAX_STATUS_INTERVAL		60000
+
 extern bool la_enabled;
+extern bool la_seqscan;
+extern int	la_io_workers;		/* processes, -1: see above */
+extern int	la_io_batch_size;	/* blocks */
+extern int	la_max_requests_per_worker;
+extern int	la_ring_size;		/* kB */
+extern int	la_protect_time;	/* ms */
+extern int	la_status_interval; /* ms */
+extern int	la_min_table_size;	/* blocks */
+extern int	la_parallel_chunk_size; /* blocks, 0: the server's own */
 extern int	la_method;			/* a LaMethodId */
 extern int	la_max_distance;	/* blocks */
 extern int	la_io_concurrency;	/* reads */

@@ -29,7 +29,7 @@ def sql_objects(script: str) -> dict[str, list[str]]:
     found = {}
     for match in re.finditer(r"CREATE FUNCTION (\w+)\s*\(", text):
         parameters = _split(_parenthesised(text, match.end()))
-        outs = [words[1] for words in map(str.split, parameters) if words[:1] == ["OUT"]]
+        outs = [words[1].strip('"') for words in map(str.split, parameters) if words[:1] == ["OUT"]]
         found[match[1]] = outs
     for match in re.finditer(r"CREATE VIEW (\w+) AS\s+SELECT (.*?)\bFROM\b", text, re.DOTALL):
         found[match[1]] = [re.findall(r"\w+", column)[-1] for column in _split(match[2])]

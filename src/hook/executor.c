@@ -1,10 +1,10 @@
 /*-------------------------------------------------------------------------
  *
  * executor.c
- *	  Finds the index scans of a plan when it starts, lets go when it ends.
+ *	  Finds the scans of a plan when it starts, lets go when it ends.
  *
- *		ExecutorStart	walk the plan state; register each index scan and point
- *						its index to our stand-in
+ *		ExecutorStart	walk the plan state; register each scan that can be
+ *						followed
  *		ExecutorRun		afterwards: no pin of ours survives
  *		ExecutorFinish	afterwards: end the work (modifying CTEs run in it)
  *		ExecutorEnd		before: end the work, if Finish was not called; report
@@ -30,8 +30,11 @@
 #include "catalog/catalog.h"
 #include "compat.h"
 #include "hook/hooks.h"
+#include "hook/index_am.h"
 #include "nodes/nodeFuncs.h"
 #include "settings.h"
+#include "source/index_scan.h"
+#include "source/seq_scan.h"
 #include "utils/lsyscache.h"
 
 static ExecutorStart_hook_type prev_ExecutorStart = NULL;
@@ -78,8 +81,11 @@ la_query_reset(void *arg)
 	dlist_iter	iter;
 
 	dlist_foreach(iter, &query->scans)
-		la_index_scan_forget(dlist_container(LaIndexScan, query_link,
-											 iter.cur));
+	{
+		LaFollowed *scan = dlist_container(LaFollowed, query_link, iter.cur);
+
+		scan->ops->forget(scan);
+	}
 	dlist_delete(&query->link);
 }
 
@@ -154,37 +160,69 @@ la_limit_of(const LaWalk *walk, const PlanState *node)
 }
 
 /*
- * Register one scan node, if its index can be followed.
+ * Has the node been registered already?
+ */
+static bool
+la_is_registered(const LaWalk *walk, const PlanState *node)
+{
+	dlist_iter	iter;
+
+	if (!walk->may_repeat || walk->query == NULL)
+		return false;
+	dlist_foreach(iter, &walk->query->scans)
+		if (dlist_container(LaFollowed, query_link, iter.cur)->node == node)
+			return true;
+	return false;
+}
+
+/*
+ * The memory that scans of this query are registered in.
+ */
+static MemoryContext
+la_walk_context(LaWalk *walk)
+{
+	if (walk->query == NULL)
+		walk->query = la_query_create(walk->desc);
+	return walk->query->estate->es_query_cxt;
+}
+
+/*
+ * Register an index scan node, if its index can be followed.
  */
 static void
-la_register(LaWalk *walk, PlanState *node, Relation index)
+la_register_index_scan(LaWalk *walk, PlanState *node, Relation index)
 {
-	LaIndexScan *scan;
+	LaFollowed *scan;
 
 	if (index == NULL || RelationGetRelid(index) < FirstNormalObjectId)
 		return;
-	if (walk->may_repeat && walk->query != NULL)
-	{
-		dlist_iter	iter;
-
-		dlist_foreach(iter, &walk->query->scans)
-			if (dlist_container(LaIndexScan, query_link,
-								iter.cur)->node == node)
-				return;
-	}
-	if (la_index_am_wrap(index) == NULL)
+	if (la_is_registered(walk, node) || la_index_am_wrap(index) == NULL)
 		return;
-	if (walk->query == NULL)
-		walk->query = la_query_create(walk->desc);
-	scan = la_index_scan_register(walk->query->estate->es_query_cxt, node,
+	scan = la_index_scan_register(la_walk_context(walk), node,
 								  la_limit_of(walk, node));
 	dlist_push_tail(&walk->query->scans, &scan->query_link);
+}
+
+/*
+ * Register a sequential scan node, if its table is large enough.
+ */
+static void
+la_register_seq_scan(LaWalk *walk, SeqScanState *node)
+{
+	LaFollowed *scan;
+
+	if (!la_seq_scan_is_wanted(node) || la_is_registered(walk, &node->ss.ps))
+		return;
+	scan = la_seq_scan_register(la_walk_context(walk), node);
+	if (scan != NULL)
+		dlist_push_tail(&walk->query->scans, &scan->query_link);
 }
 
 static bool
 la_walk_plan(PlanState *node, void *arg)
 {
 	LaWalk	   *walk = arg;
+	Relation	index;
 
 	if (node == NULL)
 		return false;
@@ -196,12 +234,15 @@ la_walk_plan(PlanState *node, void *arg)
 			walk->limits = lcons(node, walk->limits);
 			break;
 		case T_IndexScanState:
-			la_register(walk, node,
-						((IndexScanState *) node)->iss_RelationDesc);
+			index = ((IndexScanState *) node)->iss_RelationDesc;
+			la_register_index_scan(walk, node, index);
 			break;
 		case T_IndexOnlyScanState:
-			la_register(walk, node,
-						((IndexOnlyScanState *) node)->ioss_RelationDesc);
+			index = ((IndexOnlyScanState *) node)->ioss_RelationDesc;
+			la_register_index_scan(walk, node, index);
+			break;
+		case T_SeqScanState:
+			la_register_seq_scan(walk, (SeqScanState *) node);
 			break;
 		default:
 			break;
@@ -257,8 +298,12 @@ la_ExecutorRun(LA_RUN_PARAMS)
 	query = la_query_of_desc(queryDesc);
 	if (query != NULL)
 		dlist_foreach(iter, &query->scans)
-			la_index_scan_pause(dlist_container(LaIndexScan, query_link,
-												iter.cur));
+		{
+			LaFollowed *scan = dlist_container(LaFollowed, query_link,
+											   iter.cur);
+
+			scan->ops->pause(scan);
+		}
 }
 
 /*
@@ -280,15 +325,19 @@ la_ExecutorFinish(QueryDesc *queryDesc)
 	query = la_query_of_desc(queryDesc);
 	if (query != NULL)
 		dlist_foreach(iter, &query->scans)
-			la_index_scan_finish(dlist_container(LaIndexScan, query_link,
-												 iter.cur));
+		{
+			LaFollowed *scan = dlist_container(LaFollowed, query_link,
+											   iter.cur);
+
+			scan->ops->finish(scan);
+		}
 }
 
 /*
  * Add what a scan did to the sums.
  */
 static void
-la_report(LaIndexScan *scan)
+la_report(LaFollowed *scan)
 {
 	if (scan->counters.scans_total == 0)
 		return;
@@ -313,10 +362,10 @@ la_ExecutorEnd(QueryDesc *queryDesc)
 
 		dlist_foreach(iter, &query->scans)
 		{
-			LaIndexScan *scan = dlist_container(LaIndexScan, query_link,
-												iter.cur);
+			LaFollowed *scan = dlist_container(LaFollowed, query_link,
+											   iter.cur);
 
-			la_index_scan_finish(scan);
+			scan->ops->finish(scan);
 			la_report(scan);
 		}
 		la_explain_query_ends(query);

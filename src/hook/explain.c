@@ -56,7 +56,7 @@ static const char *la_explained_text = NULL;
  * the method, or NULL if no process looked ahead.
  */
 static const char *
-la_scan_counters(const LaQuery *query, const LaIndexScan *scan,
+la_scan_counters(const LaQuery *query, const LaFollowed *scan,
 				 LaCounters *counters)
 {
 	*counters = scan->counters;
@@ -126,8 +126,7 @@ la_explain_per_node(PlanState *planstate, List *ancestors,
 		prev_explain_per_node(planstate, ancestors, relationship, plan_name,
 							  es);
 
-	if (!es->analyze || !es->buffers ||
-		!(IsA(planstate, IndexScanState) || IsA(planstate, IndexOnlyScanState)))
+	if (!es->analyze || !es->buffers)
 		return;
 	query = la_query_of(planstate->state);
 	if (query == NULL)
@@ -135,7 +134,7 @@ la_explain_per_node(PlanState *planstate, List *ancestors,
 
 	dlist_foreach(iter, &query->scans)
 	{
-		LaIndexScan *scan = dlist_container(LaIndexScan, query_link, iter.cur);
+		LaFollowed *scan = dlist_container(LaFollowed, query_link, iter.cur);
 		LaCounters	counters;
 		const char *method;
 
@@ -175,25 +174,44 @@ la_explain_query_ends(LaQuery *query)
  * One scan in the summary.
  */
 static void
-la_show_scan(const LaIndexScan *scan, const char *method,
+la_show_scan(const LaFollowed *scan, const char *method,
 			 const LaCounters *counters, ExplainState *es)
 {
 	Scan	   *plan = (Scan *) scan->node->plan;
-	const char *type = IsA(plan, IndexScan) ? "Index Scan" : "Index Only Scan";
 	const char *relation = get_rel_name(scan->heap_oid);
-	const char *index = get_rel_name(scan->index_oid);
+	const char *index = OidIsValid(scan->index_oid) ?
+		get_rel_name(scan->index_oid) : NULL;
 	const char *alias = list_nth(es->rtable_names, plan->scanrelid - 1);
-	ScanDirection direction = IsA(plan, IndexScan) ?
-		((IndexScan *) plan)->indexorderdir :
-		((IndexOnlyScan *) plan)->indexorderdir;
+	ScanDirection direction = ForwardScanDirection;
+	const char *type;
+
+	switch (nodeTag(plan))
+	{
+		case T_IndexScan:
+			type = "Index Scan";
+			direction = ((IndexScan *) plan)->indexorderdir;
+			break;
+		case T_IndexOnlyScan:
+			type = "Index Only Scan";
+			direction = ((IndexOnlyScan *) plan)->indexorderdir;
+			break;
+		case T_BitmapHeapScan:
+			type = "Bitmap Heap Scan";
+			break;
+		default:
+			type = plan->plan.parallel_aware ? "Parallel Seq Scan" : "Seq Scan";
+			break;
+	}
 
 	if (alias == NULL)
 		alias = rt_fetch(plan->scanrelid, es->rtable)->eref->aliasname;
 	if (es->format == EXPLAIN_FORMAT_TEXT)
 	{
-		appendStringInfo(es->str, "  %s%s using %s on %s", type,
-						 ScanDirectionIsBackward(direction) ? " Backward" : "",
-						 quote_identifier(index), quote_identifier(relation));
+		appendStringInfo(es->str, "  %s%s", type,
+						 ScanDirectionIsBackward(direction) ? " Backward" : "");
+		if (index != NULL)
+			appendStringInfo(es->str, " using %s", quote_identifier(index));
+		appendStringInfo(es->str, " on %s", quote_identifier(relation));
 		if (strcmp(alias, relation) != 0)
 			appendStringInfo(es->str, " %s", quote_identifier(alias));
 		appendStringInfoString(es->str, ": ");
@@ -203,12 +221,14 @@ la_show_scan(const LaIndexScan *scan, const char *method,
 	}
 	ExplainOpenGroup("Scan", NULL, true, es);
 	ExplainPropertyText("Node Type", type, es);
-	ExplainPropertyText("Scan Direction",
-						ScanDirectionIsBackward(direction) ?
-						"Backward" : "Forward", es);
+	if (index != NULL)
+		ExplainPropertyText("Scan Direction",
+							ScanDirectionIsBackward(direction) ?
+							"Backward" : "Forward", es);
 	ExplainPropertyText("Relation Name", relation, es);
 	ExplainPropertyText("Alias", alias, es);
-	ExplainPropertyText("Index Name", index, es);
+	if (index != NULL)
+		ExplainPropertyText("Index Name", index, es);
 	la_show_properties(method, counters, es);
 	ExplainCloseGroup("Scan", NULL, true, es);
 }
@@ -230,7 +250,7 @@ la_explain_query_ends(LaQuery *query)
 
 	dlist_foreach(iter, &query->scans)
 	{
-		LaIndexScan *scan = dlist_container(LaIndexScan, query_link, iter.cur);
+		LaFollowed *scan = dlist_container(LaFollowed, query_link, iter.cur);
 		LaCounters	counters;
 		const char *method = la_scan_counters(query, scan, &counters);
 

@@ -11,16 +11,16 @@
 #define LA_HOOKS_H
 
 #include "lib/stringinfo.h"
-#include "source/index_scan.h"
+#include "source/followed.h"
 
-/* A query whose index scans we follow. */
+/* A query of which we follow scans. */
 typedef struct LaQuery
 {
 	dlist_node	link;			/* in the list of running queries */
 	QueryDesc  *desc;
 	EState	   *estate;
 	bool		is_parallel;	/* workers may have their share */
-	dlist_head	scans;			/* LaIndexScan */
+	dlist_head	scans;			/* LaFollowed */
 } LaQuery;
 
 extern void la_executor_hooks_install(void);

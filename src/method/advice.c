@@ -30,8 +30,8 @@ la_advice_start(LaWindow *window, const LaRun *run)
 	bool		local = RelationUsesLocalBuffers(rel);
 
 	if (!local)
-		la_smgr_prefetch(RelationGetSmgr(rel), MAIN_FORKNUM,
-						 run->first, run->nblocks);
+		la_file_advise(RelationGetSmgr(rel), MAIN_FORKNUM,
+					   run->first, run->nblocks);
 
 	for (int i = 0; i < run->nblocks; i++)
 	{

@@ -9,8 +9,8 @@
  *
  *		server	io_method	storage		auto
  *		any		any			buffered	advice
- *		16-17	-			direct		none
- *		18		sync		direct		none
+ *		16-17	-			direct		worker, or none without the service
+ *		18		sync		direct		worker, or none without the service
  *		18		other		direct		aio
  *
  * Why not "aio" wherever there is asynchronous I/O?  With buffered I/O the
@@ -30,6 +30,7 @@
 
 #include "compat.h"
 #include "method/method.h"
+#include "service/service.h"
 #include "storage/bufpage.h"
 
 #ifdef USE_PREFETCH
@@ -39,23 +40,54 @@
 #endif
 
 /*
- * The kernel's advice if it can serve, else nothing.
+ * Can the I/O service serve this table?  Its workers cannot see local buffers.
+ */
+static bool
+la_worker_can_serve(Relation rel)
+{
+	return la_service_is_running() &&
+		(rel == NULL || !RelationUsesLocalBuffers(rel));
+}
+
+/*
+ * The kernel's advice if it can serve, else the I/O service, else nothing.
  */
 static const LaMethod *
-la_advice_or_none(const char **reason)
+la_advice_or_worker(Relation rel, const char **reason)
 {
-	if (!LA_HAVE_ADVICE)
+	if (LA_HAVE_ADVICE && !la_direct_io())
 	{
-		*reason = "this platform has no posix_fadvise()";
-		return &la_method_none;
+		*reason = "kernel advice serves buffered I/O";
+		return &la_method_advice;
 	}
-	if (la_direct_io())
+	if (la_worker_can_serve(rel))
 	{
-		*reason = "kernel advice does nothing with direct I/O";
-		return &la_method_none;
+		*reason = "the I/O service fills shared buffers";
+		return &la_method_worker;
 	}
-	*reason = "kernel advice serves buffered I/O";
-	return &la_method_advice;
+	*reason = LA_HAVE_ADVICE ?
+		"kernel advice does nothing with direct I/O" :
+		"this platform has no posix_fadvise()";
+	return &la_method_none;
+}
+
+/*
+ * The I/O service if it can serve, else the kernel's advice, else nothing.
+ */
+static const LaMethod *
+la_worker_or_advice(Relation rel, const char **reason)
+{
+	const LaMethod *method;
+
+	if (la_worker_can_serve(rel))
+	{
+		*reason = "the I/O service fills shared buffers";
+		return &la_method_worker;
+	}
+	method = la_advice_or_worker(rel, reason);
+	if (method->id == LA_METHOD_ADVICE)
+		*reason = "there is no I/O service, but kernel advice";
+	return method;
 }
 
 #if LA_HAVE_AIO
@@ -66,14 +98,14 @@ static const LaMethod *
 la_aio_or_advice(Relation rel, const char **reason)
 {
 	if (rel != NULL && RelationUsesLocalBuffers(rel))
-		return la_advice_or_none(reason);
+		return la_advice_or_worker(rel, reason);
 	if (io_method == IOMETHOD_SYNC)
 	{
-		const LaMethod *method = la_advice_or_none(reason);
+		const LaMethod *method = la_advice_or_worker(rel, reason);
 
 		if (method->id == LA_METHOD_NONE)
 			*reason = "neither io_method \"sync\" nor kernel advice reads ahead with direct I/O";
-		else
+		else if (method->id == LA_METHOD_ADVICE)
 			*reason = "io_method \"sync\" reads nothing asynchronously, kernel advice does";
 		return method;
 	}
@@ -83,7 +115,7 @@ la_aio_or_advice(Relation rel, const char **reason)
 	 * then; the query's own read must be the one to warn of it.
 	 */
 	if (zero_damaged_pages || ignore_checksum_failure)
-		return la_advice_or_none(reason);
+		return la_advice_or_worker(rel, reason);
 	*reason = "the server's asynchronous I/O fills shared buffers";
 	return &la_method_aio;
 }
@@ -108,7 +140,7 @@ la_method_for(Relation rel, const char **reason)
 			return &la_method_none;
 
 		case LA_METHOD_ADVICE:
-			return la_advice_or_none(reason);
+			return la_advice_or_worker(rel, reason);
 
 		case LA_METHOD_AIO:
 #if LA_HAVE_AIO
@@ -117,15 +149,45 @@ la_method_for(Relation rel, const char **reason)
 			break;				/* the check hook does not let this through */
 #endif
 
+		case LA_METHOD_WORKER:
+			return la_worker_or_advice(rel, reason);
+
 		case LA_METHOD_AUTO:
 			break;
 	}
 
 	if (!la_direct_io() && LA_HAVE_ADVICE)
-		return la_advice_or_none(reason);
+		return la_advice_or_worker(rel, reason);
 #if LA_HAVE_AIO
 	return la_aio_or_advice(rel, reason);
 #else
-	return la_advice_or_none(reason);
+	return la_advice_or_worker(rel, reason);
 #endif
+}
+
+/*
+ * Choose the method for a scan of all blocks in physical order, or NULL for
+ * none.  The kernel reads such a scan ahead already, and what is left to gain
+ * is that somebody else copies: so the I/O service comes first.
+ */
+const LaMethod *
+la_range_method_for(Relation rel)
+{
+	const char *reason;
+	const LaMethod *method = NULL;
+
+	switch ((LaMethodId) la_method)
+	{
+		case LA_METHOD_NONE:
+			break;
+		case LA_METHOD_ADVICE:
+			method = la_advice_or_worker(rel, &reason);
+			break;
+		case LA_METHOD_AUTO:
+		case LA_METHOD_AIO:
+		case LA_METHOD_WORKER:
+			method = la_worker_or_advice(rel, &reason);
+			break;
+	}
+	return method == NULL || method->id == LA_METHOD_NONE ? NULL : method;
 }

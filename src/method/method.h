@@ -5,10 +5,8 @@
  *
  *	advice.c	asks the kernel to read into its page cache
  *	aio.c		starts the server's asynchronous I/O into shared buffers (18)
+ *	worker.c	has the I/O service read into shared buffers
  *	none.c		does nothing: the reference for tests
- *
- * A method of background workers that read into shared buffers will be a fourth
- * file; nothing outside this folder will know.
  *
  * Copyright (c) 2026, the pg_lookahead authors
  *
@@ -17,6 +15,7 @@
 #ifndef LA_METHOD_H
 #define LA_METHOD_H
 
+#include "compat.h"
 #include "settings.h"
 #include "utils/relcache.h"
 #include "window/window.h"
@@ -78,14 +77,23 @@ typedef struct LaMethod
 	 */
 	void		(*abandon) (LaWindow *window);
 
+	/* Optional.  The window will not be used any more. */
+	void		(*close) (LaWindow *window);
+
 	/* Optional.  How many reads are in flight, as far as we know? */
 	int			(*in_flight) (const LaWindow *window);
 } LaMethod;
 
 extern const LaMethod la_method_advice;
 extern const LaMethod la_method_aio;
+extern const LaMethod la_method_worker;
 extern const LaMethod la_method_none;
 
 extern const LaMethod *la_method_for(Relation rel, const char **reason);
+extern const LaMethod *la_range_method_for(Relation rel);
+
+/* file_advice.c */
+extern void la_file_advise(SMgrRelation smgr, ForkNumber fork,
+						   BlockNumber first, int nblocks);
 
 #endif							/* LA_METHOD_H */

@@ -53,7 +53,6 @@
  */
 #include "postgres.h"
 
-#include <sys/resource.h>
 #include <time.h>
 
 #include "access/tableam.h"
@@ -69,13 +68,7 @@
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
 #include "window/guard.h"
-
-/* One thread is all there is; where it can be named the kernel is faster. */
-#ifdef RUSAGE_THREAD
-#define LA_RUSAGE_WHO		RUSAGE_THREAD
-#else
-#define LA_RUSAGE_WHO		RUSAGE_SELF
-#endif
+#include "window/waits.h"
 
 /* A gap shorter than this was no wait for storage. */
 #define LA_WAIT_MIN_NS		10000
@@ -89,10 +82,12 @@
 
 /*
  * Blocks in a row that were in shared buffers, after which we look at one call
- * of LA_CACHED_SKIP only.
+ * of LA_CACHED_SKIP only, and at one of twice as many each time that is still
+ * so, up to LA_MAX_SKIP.
  */
-#define LA_CACHED_AFTER		64
+#define LA_CACHED_AFTER		32
 #define LA_CACHED_SKIP		32
+#define LA_MAX_SKIP			256
 
 /* Index entries that a source may run ahead, for each block of distance. */
 #define LA_ENTRIES_PER_BLOCK	64
@@ -136,6 +131,15 @@ static long la_last_sleeps = 0;
 static bool la_sleeps_are_stale = true;
 
 static bool la_fill(LaIndexScan *scan);
+static void la_index_scan_pause(LaFollowed *followed);
+static void la_index_scan_finish(LaFollowed *followed);
+static void la_index_scan_forget(LaFollowed *followed);
+
+static const LaFollowedOps la_index_scan_ops = {
+	.pause = la_index_scan_pause,
+	.finish = la_index_scan_finish,
+	.forget = la_index_scan_forget,
+};
 
 /*
  * Change the state; the only place that does.
@@ -170,17 +174,19 @@ la_enter_state(LaIndexScan *scan, LaScanState state)
 
 /*
  * Start to follow a scan node of a plan.  Everything is allocated in the
- * query's context; the caller sees to la_index_scan_finish() or _forget().
+ * query's context.
  */
-LaIndexScan *
+LaFollowed *
 la_index_scan_register(MemoryContext query_context, PlanState *node,
 					   LimitState *limit)
 {
 	LaIndexScan *scan = MemoryContextAllocZero(query_context,
 											   sizeof(LaIndexScan));
 	Relation	index;
+	Relation	heap;
 
-	scan->node = node;
+	scan->base.ops = &la_index_scan_ops;
+	scan->base.node = node;
 	scan->limit = limit;
 	scan->query_context = query_context;
 	if (IsA(node, IndexOnlyScanState))
@@ -198,11 +204,12 @@ la_index_scan_register(MemoryContext query_context, PlanState *node,
 		index = state->iss_RelationDesc;
 		scan->desc_ref = &state->iss_ScanDesc;
 	}
-	scan->index_oid = RelationGetRelid(index);
-	scan->heap_oid = RelationGetRelid(((ScanState *) node)->ss_currentRelation);
+	scan->base.index_oid = RelationGetRelid(index);
+	heap = ((ScanState *) node)->ss_currentRelation;
+	scan->base.heap_oid = RelationGetRelid(heap);
 	dlist_push_head(&la_unbound, &scan->unbound_link);
 	scan->is_unbound = true;
-	return scan;
+	return &scan->base;
 }
 
 /*
@@ -306,21 +313,12 @@ la_bind(IndexScanDesc desc)
 static bool
 la_has_slept(void)
 {
-	struct rusage usage;
-	bool		slept;
+	long		sleeps = la_sleeps();
+	bool		slept = sleeps != la_last_sleeps;
 
-	if (getrusage(LA_RUSAGE_WHO, &usage) != 0)
-		return false;
-	slept = usage.ru_nvcsw != la_last_sleeps;
 	la_sleeps_are_stale = false;
-	la_last_sleeps = usage.ru_nvcsw;
+	la_last_sleeps = sleeps;
 	return slept;
-}
-
-static inline int64
-la_blocks_read(void)
-{
-	return pgBufferUsage.shared_blks_read + pgBufferUsage.local_blks_read;
 }
 
 static int64
@@ -408,7 +406,7 @@ la_judge_gap(LaIndexScan *scan)
 	{
 		if (waited)
 		{
-			scan->counters.waits_total++;
+			scan->base.counters.waits_total++;
 			if (!scan->window->at_probe)
 				la_pace_waited(&scan->pace);
 		}
@@ -455,7 +453,10 @@ la_close_gap(LaIndexScan *scan)
 	if (!scan->target.index_only)
 		la_pace_passed(&scan->pace);
 	if (scan->cached < LA_CACHED_AFTER && ++scan->cached == LA_CACHED_AFTER)
+	{
 		scan->has_read = false;
+		scan->cached_skip = LA_CACHED_SKIP;
+	}
 	scan->reads_seen = scan->gap_reads;
 }
 
@@ -574,12 +575,13 @@ la_work_create(LaIndexScan *scan, const LaMethod *method)
 
 	scan->owner = la_guard_owner_create();
 	scan->window = la_window_open(scan->context, scan->target.heap, method,
-								  &scan->pace, &scan->counters, scan->current);
+								  &scan->pace, &scan->base.counters,
+								  scan->current);
 	if (la_leaf_items_are_better(&scan->target))
 		scan->leaf_items = la_leaf_items_create(scan->context, &scan->target);
 	else
 		scan->scout = la_scout_create(scan->context, &scan->target);
-	scan->method_name = method->name;
+	scan->base.method_name = method->name;
 }
 
 /*
@@ -621,7 +623,7 @@ la_work_end(LaIndexScan *scan)
 static void
 la_work_fail(LaIndexScan *scan)
 {
-	scan->counters.errors_total++;
+	scan->base.counters.errors_total++;
 	scan->owner = NULL;
 	la_window_drop(scan->window, InvalidBlockNumber);
 	la_enter_state(scan, LA_SCAN_OUT);
@@ -690,7 +692,7 @@ la_fill(LaIndexScan *scan)
 	scan->target.entries_left = la_entries_left(scan);
 	scan->target.entries_ahead_max =
 		(uint64) LA_ENTRIES_PER_BLOCK * la_pace_distance(&scan->pace);
-	nwindows = scan->counters.windows_total;
+	nwindows = scan->base.counters.windows_total;
 	CHECK_FOR_INTERRUPTS();
 	if (!la_guard_run(scan->owner, la_fill_body, &call))
 	{
@@ -699,7 +701,7 @@ la_fill(LaIndexScan *scan)
 	}
 
 	/* The scout may have slept for an index page. */
-	if (scan->counters.windows_total != nwindows)
+	if (scan->base.counters.windows_total != nwindows)
 		la_sleeps_are_stale = true;
 
 	switch (call.result)
@@ -730,16 +732,16 @@ la_start(LaIndexScan *scan)
 	{
 		const LaMethod *method = la_method_for(scan->target.heap, NULL);
 
-		if (IsA(scan->node, IndexOnlyScanState))
+		if (IsA(scan->base.node, IndexOnlyScanState))
 		{
-			IndexOnlyScanState *state = (IndexOnlyScanState *) scan->node;
+			IndexOnlyScanState *state = (IndexOnlyScanState *) scan->base.node;
 
 			scan->target.keys = state->ioss_ScanKeys;
 			scan->target.orderbys = state->ioss_OrderByKeys;
 		}
 		else
 		{
-			IndexScanState *state = (IndexScanState *) scan->node;
+			IndexScanState *state = (IndexScanState *) scan->base.node;
 
 			scan->target.keys = state->iss_ScanKeys;
 			scan->target.orderbys = state->iss_OrderByKeys;
@@ -752,7 +754,7 @@ la_start(LaIndexScan *scan)
 			return;
 		}
 		la_work_create(scan, method);
-		scan->counters.scans_total++;
+		scan->base.counters.scans_total++;
 	}
 	else if (scan->scout && scan->scout->state == LA_SCOUT_CLOSED &&
 			 scan->target.position < scan->reopen_at)
@@ -925,7 +927,10 @@ la_arrive(LaIndexScan *scan, ScanDirection direction, bool found)
 		scan->gap_timed = false;
 		scan->gap_reads = la_blocks_read();
 		if (scan->cached >= LA_CACHED_AFTER && !scan->is_dear)
-			la_skip(scan, LA_CACHED_SKIP);
+		{
+			la_skip(scan, scan->cached_skip);
+			scan->cached_skip = Min(scan->cached_skip * 2, LA_MAX_SKIP);
+		}
 		return true;
 	}
 
@@ -1062,9 +1067,11 @@ la_index_scan_end(LaIndexScan *scan)
 /*
  * The executor goes back to its caller, who may never come back: hold no pin.
  */
-void
-la_index_scan_pause(LaIndexScan *scan)
+static void
+la_index_scan_pause(LaFollowed *followed)
 {
+	LaIndexScan *scan = (LaIndexScan *) followed;
+
 	la_unskip(scan);
 	if (scan->gap_open)
 		la_close_gap(scan);		/* a client that fetches row by row */
@@ -1085,9 +1092,11 @@ la_index_scan_pause(LaIndexScan *scan)
  * The query ends in order: end the work.  The counters stay until its memory
  * goes.
  */
-void
-la_index_scan_finish(LaIndexScan *scan)
+static void
+la_index_scan_finish(LaFollowed *followed)
 {
+	LaIndexScan *scan = (LaIndexScan *) followed;
+
 	la_index_scan_end(scan);
 	scan->state = LA_SCAN_OUT;
 }
@@ -1095,9 +1104,11 @@ la_index_scan_finish(LaIndexScan *scan)
 /*
  * The query's memory goes, in order or not: nothing may point to the scan.
  */
-void
-la_index_scan_forget(LaIndexScan *scan)
+static void
+la_index_scan_forget(LaFollowed *followed)
 {
+	LaIndexScan *scan = (LaIndexScan *) followed;
+
 	la_unbind(scan);
 }
 

@@ -11,9 +11,7 @@
 #define LA_INDEX_SCAN_H
 
 #include "executor/instrument.h"
-#include "lib/ilist.h"
-#include "nodes/execnodes.h"
-#include "report/counters.h"
+#include "source/followed.h"
 #include "source/leaf_items.h"
 #include "source/scout.h"
 #include "window/window.h"
@@ -48,6 +46,8 @@ typedef enum LaScanState
 
 typedef struct LaIndexScan
 {
+	LaFollowed	base;			/* must be first */
+
 	/* what la_index_scan_next() looks at for each entry; valid while bound */
 	IndexScanDesc desc;
 	amgettuple_function amgettuple; /* the access method's own */
@@ -59,12 +59,8 @@ typedef struct LaIndexScan
 	LaScoutTarget target;		/* what a source must know of us */
 
 	/* set by la_index_scan_register(), immutable */
-	dlist_node	query_link;		/* in LaQuery.scans */
-	PlanState  *node;
 	IndexScanDesc *desc_ref;	/* where the node keeps its scan */
 	LimitState *limit;			/* stops the scan after its rows, or NULL */
-	Oid			heap_oid;
-	Oid			index_oid;
 	MemoryContext query_context;
 
 	dlist_node	unbound_link;	/* in the list of scans without descriptor */
@@ -83,6 +79,7 @@ typedef struct LaIndexScan
 	bool		gap_timed;
 	bool		has_read;		/* some block of this (re)scan was read */
 	int			cached;			/* blocks in a row without a read, saturating */
+	int			cached_skip;	/* calls to skip next, if that is enough */
 	uint32		quiet_reads;	/* blocks read since the last wait */
 	bool		skip_turn;		/* see la_may_skip_quiet() */
 	int64		gap_reads;		/* blocks read by this backend, at its start */
@@ -101,8 +98,6 @@ typedef struct LaIndexScan
 	LaScout    *scout;			/* one of these two */
 	LaLeafItems *leaf_items;
 
-	LaCounters	counters;
-	const char *method_name;	/* of the last window, or NULL */
 } LaIndexScan;
 
 /* The descriptor looked up last: most queries move one scan at a time. */
@@ -130,11 +125,8 @@ extern void la_index_scan_restore(LaIndexScan *scan);
 extern void la_index_scan_end(LaIndexScan *scan);
 
 /* For hook/executor.c. */
-extern LaIndexScan *la_index_scan_register(MemoryContext query_context,
-										   PlanState *node, LimitState *limit);
-extern void la_index_scan_pause(LaIndexScan *scan);
-extern void la_index_scan_finish(LaIndexScan *scan);
-extern void la_index_scan_forget(LaIndexScan *scan);
+extern LaFollowed *la_index_scan_register(MemoryContext query_context,
+										  PlanState *node, LimitState *limit);
 extern int	la_index_scan_in_flight(void);
 
 #endif							/* LA_INDEX_SCAN_H */

@@ -51,6 +51,18 @@
 #include "utils/snapmgr.h"
 #include "window/guard.h"
 
+/* The last error that ended here. */
+static char la_last_error[256];
+
+/*
+ * The message of the last error that la_guard_run() has swallowed.
+ */
+const char *
+la_guard_last_error(void)
+{
+	return la_last_error;
+}
+
 /*
  * Make a resource owner below the current one.
  *
@@ -190,6 +202,7 @@ la_guard_run(ResourceOwner owner, void (*body) (void *), void *arg)
 		QueryCancelHoldoffCount = save_cancel_holdoff;
 
 		FlushErrorState();
+		strlcpy(la_last_error, edata->message, sizeof(la_last_error));
 		elog(DEBUG1, "look-ahead gave up: %s", edata->message);
 		FreeErrorData(edata);
 		ok = false;

@@ -16,4 +16,6 @@ extern ResourceOwner la_guard_owner_create(void);
 extern void la_guard_owner_free(ResourceOwner owner, bool is_good);
 extern bool la_guard_run(ResourceOwner owner, void (*body) (void *), void *arg);
 
+extern const char *la_guard_last_error(void);
+
 #endif							/* LA_GUARD_H */

@@ -166,28 +166,35 @@ la_window_wants_fill(LaWindow *window)
 /*
  * Is the block in shared buffers, or on its way there?
  *
- * Only a look: the answer may be stale when it is used.  Blocks of temporary
- * tables are in local buffers, where there is nothing to look into from here;
- * the methods cope.
+ * Only a look: the answer may be stale when it is used.
  */
-static bool
-la_block_is_resident(Relation rel, BlockNumber blkno)
+bool
+la_block_is_resident(const RelFileLocator *locator, ForkNumber fork,
+					 BlockNumber blkno)
 {
 	BufferTag	tag;
 	uint32		hash;
 	LWLock	   *lock;
 	int			buf_id;
 
-	if (RelationUsesLocalBuffers(rel))
-		return false;
-
-	InitBufferTag(&tag, la_rel_locator(rel), MAIN_FORKNUM, blkno);
+	InitBufferTag(&tag, locator, fork, blkno);
 	hash = BufTableHashCode(&tag);
 	lock = BufMappingPartitionLock(hash);
 	LWLockAcquire(lock, LW_SHARED);
 	buf_id = BufTableLookup(&tag, hash);
 	LWLockRelease(lock);
 	return buf_id >= 0;
+}
+
+/*
+ * The same for a block of the window.  Those of temporary tables are in local
+ * buffers, where there is nothing to look into from here; the methods cope.
+ */
+static bool
+la_window_has_resident(const LaWindow *window, BlockNumber blkno)
+{
+	return !RelationUsesLocalBuffers(window->rel) &&
+		la_block_is_resident(la_rel_locator(window->rel), MAIN_FORKNUM, blkno);
 }
 
 /*
@@ -257,7 +264,7 @@ la_window_plan(LaWindow *window, int nbatch)
 		BlockNumber blkno = window->batch[i];
 		LaRun	   *run;
 
-		if (la_block_is_resident(window->rel, blkno))
+		if (la_window_has_resident(window, blkno))
 		{
 			window->counters->blocks_hit_total++;
 			continue;
@@ -533,6 +540,8 @@ la_window_close(LaWindow *window)
 {
 	la_window_drop(window, InvalidBlockNumber);
 	la_window_pause(window);
+	if (window->method->close)
+		window->method->close(window);
 }
 
 /*

@@ -10,6 +10,7 @@
 #ifndef LA_WINDOW_H
 #define LA_WINDOW_H
 
+#include "compat.h"
 #include "report/counters.h"
 #include "source/source.h"
 #include "utils/relcache.h"
@@ -100,6 +101,9 @@ extern void la_window_pause(LaWindow *window);
 extern void la_window_close(LaWindow *window);
 extern void la_window_abandon(LaWindow *window);
 extern int	la_window_in_flight(const LaWindow *window);
+
+extern bool la_block_is_resident(const RelFileLocator *locator,
+								 ForkNumber fork, BlockNumber blkno);
 
 /* For methods. */
 extern LaBlock *la_window_lookup(LaWindow *window, BlockNumber blkno);

@@ -1,0 +1,94 @@
+/*-------------------------------------------------------------------------
+ *
+ * file_advice.c
+ *	  Advises the kernel of a range of blocks of one relation.
+ *
+ * From 17 the storage manager takes a range in one call.  Before, it takes one
+ * block at a time, and the kernel makes as many small reads as there are
+ * blocks; so there a longer range goes past the storage manager, to the
+ * segment file itself, through the server's own virtual file descriptors.  The
+ * file is closed again at once: an open one would keep the space of a dropped
+ * table.
+ *
+ * Advice that cannot be given is no error.
+ *
+ * Copyright (c) 2026, the pg_lookahead authors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include <fcntl.h>
+
+#include "common/relpath.h"
+#include "compat.h"
+#include "method/method.h"
+
+#if LA_HAVE_RANGE_ADVICE || !defined(USE_PREFETCH)
+
+/*
+ * Advise blocks first to first + nblocks - 1 of a fork.
+ */
+void
+la_file_advise(SMgrRelation smgr, ForkNumber fork, BlockNumber first,
+			   int nblocks)
+{
+	la_smgr_prefetch(smgr, fork, first, nblocks);
+}
+
+#else
+
+/* From this many blocks on the cost of opening the file is worth it. */
+#define LA_MIN_RANGE_BLOCKS	4
+
+/*
+ * Advise the part of a range that is in one segment.
+ */
+static void
+la_advise_segment(SMgrRelation smgr, ForkNumber fork, BlockNumber first,
+				  int nblocks)
+{
+	uint32		segment = first / RELSEG_SIZE;
+	off_t		offset = (off_t) (first % RELSEG_SIZE) * BLCKSZ;
+	char	   *path = relpath(la_smgr_locator(smgr), fork);
+	char	   *name = path;
+	File		file;
+
+	if (segment > 0)
+		name = psprintf("%s.%u", path, segment);
+	file = PathNameOpenFile(name, O_RDONLY | PG_BINARY);
+	if (file >= 0)
+	{
+		(void) FilePrefetch(file, offset, nblocks * BLCKSZ,
+							WAIT_EVENT_DATA_FILE_PREFETCH);
+		FileClose(file);
+	}
+	if (name != path)
+		pfree(name);
+	pfree(path);
+}
+
+/*
+ * Advise blocks first to first + nblocks - 1 of a fork.
+ */
+void
+la_file_advise(SMgrRelation smgr, ForkNumber fork, BlockNumber first,
+			   int nblocks)
+{
+	if (nblocks < LA_MIN_RANGE_BLOCKS)
+	{
+		la_smgr_prefetch(smgr, fork, first, nblocks);
+		return;
+	}
+	while (nblocks > 0)
+	{
+		int			room = RELSEG_SIZE - first % RELSEG_SIZE;
+		int			n = Min(nblocks, room);
+
+		la_advise_segment(smgr, fork, first, n);
+		first += n;
+		nblocks -= n;
+	}
+}
+
+#endif

@@ -1,0 +1,269 @@
+/*-------------------------------------------------------------------------
+ *
+ * owner.c
+ *	  Scans that ask the I/O service for blocks, as the service sees them.
+ *
+ * A slot in shared memory stands for one scan.  Its generation is odd while it
+ * is in use; a request carries the generation, so ending the slot makes all its
+ * requests void at once, wherever they are.
+ *
+ *		generation	4		5				6			7
+ *					free	in use			free		in use, by another
+ *							begin	end		begin
+ *		request with generation 5: valid	void ever after
+ *
+ * What the generation promises.  The backend that began the slot holds a lock
+ * on the relation, and ends the slot before that lock can be given up: at the
+ * end of the scan, and when a transaction or subtransaction aborts, whose
+ * callbacks run before locks are released.  So whoever has locked the relation
+ * too and then finds the generation unchanged knows that the file is still the
+ * relation's and has not been truncated.
+ *
+ * Processes of one parallel scan share a slot.  The leader begins and ends it,
+ * the others find it by its key.
+ *
+ * Copyright (c) 2026, the pg_lookahead authors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "service/service.h"
+#include "settings.h"
+#include "storage/ipc.h"
+
+/* Slots that this process has begun: few, in no order. */
+static LaOwnerRef la_begun[LA_MAX_OWNERS];
+static int	la_nbegun = 0;
+
+static bool la_exit_is_hooked = false;
+
+static void la_owner_before_exit(int code, Datum arg);
+
+static inline bool
+la_is_in_use(uint32 generation)
+{
+	return (generation & 1) != 0;
+}
+
+/*
+ * Does the slot still stand for what it stood for?
+ */
+bool
+la_owner_is_valid(const LaOwnerRef *ref)
+{
+	return ref->owner != NULL &&
+		pg_atomic_read_u32(&ref->owner->generation) == ref->generation;
+}
+
+/*
+ * Describe the fork of a relation that is to be read.
+ */
+void
+la_owner_target_of(LaTarget *target, Relation rel, ForkNumber fork)
+{
+	target->dbid = rel->rd_lockInfo.lockRelId.dbId;
+	target->relid = RelationGetRelid(rel);
+	target->locator = *la_rel_locator(rel);
+	target->fork = fork;
+	target->persistence = rel->rd_rel->relpersistence;
+}
+
+/*
+ * Begin to use a slot.  The caller holds a lock on the relation, and calls
+ * la_owner_end() before it gives that up; an abort does it for it.
+ *
+ * Returns false, and counts it, if all slots are taken, or if the key is: two
+ * scans under one key would move each other's position.
+ */
+bool
+la_owner_begin(LaOwnerRef *ref, const LaTarget *target, uint64 key)
+{
+	LaOwner    *owner = NULL;
+
+	ref->owner = NULL;
+	if (la_service == NULL || la_nbegun >= LA_MAX_OWNERS)
+		return false;
+	if (!la_exit_is_hooked)
+	{
+		before_shmem_exit(la_owner_before_exit, (Datum) 0);
+		la_exit_is_hooked = true;
+	}
+
+	LWLockAcquire(la_service->lock, LW_EXCLUSIVE);
+	for (int i = 0; i < LA_MAX_OWNERS; i++)
+	{
+		LaOwner    *candidate = &la_service->owners[i];
+
+		if (!la_is_in_use(pg_atomic_read_u32(&candidate->generation)))
+		{
+			if (owner == NULL)
+				owner = candidate;
+		}
+		else if (key != 0 && candidate->key == key)
+		{
+			owner = NULL;
+			break;
+		}
+	}
+	if (owner != NULL)
+	{
+		owner->target = *target;
+		owner->pid = MyProcPid;
+		owner->key = key;
+		pg_atomic_write_u64(&owner->position, 0);
+		pg_atomic_write_u64(&owner->frontier, 0);
+		pg_atomic_write_u32(&owner->started, 0);
+		pg_atomic_write_u64(&owner->moved_us, la_now_us());
+		ref->owner = owner;
+		ref->generation = pg_atomic_add_fetch_u32(&owner->generation, 1);
+		Assert(la_is_in_use(ref->generation));
+	}
+	LWLockRelease(la_service->lock);
+
+	if (owner == NULL)
+	{
+		pg_atomic_fetch_add_u64(&la_service->owners_full, 1);
+		return false;
+	}
+	la_begun[la_nbegun++] = *ref;
+	return true;
+}
+
+/*
+ * Find the slot that the leader of a parallel query has begun.
+ */
+bool
+la_owner_find(LaOwnerRef *ref, uint64 key)
+{
+	ref->owner = NULL;
+	if (la_service == NULL)
+		return false;
+
+	LWLockAcquire(la_service->lock, LW_SHARED);
+	for (int i = 0; i < LA_MAX_OWNERS; i++)
+	{
+		LaOwner    *owner = &la_service->owners[i];
+		uint32		generation = pg_atomic_read_u32(&owner->generation);
+
+		if (la_is_in_use(generation) && owner->key == key)
+		{
+			ref->owner = owner;
+			ref->generation = generation;
+			break;
+		}
+	}
+	LWLockRelease(la_service->lock);
+	return ref->owner != NULL;
+}
+
+/*
+ * Give a slot back.  Does nothing if that was done already, or if another
+ * process has begun it.
+ */
+void
+la_owner_end(LaOwnerRef *ref)
+{
+	for (int i = 0; i < la_nbegun; i++)
+	{
+		LaOwnerRef *begun = &la_begun[i];
+
+		if (begun->owner == ref->owner && begun->generation == ref->generation)
+		{
+			Assert(la_owner_is_valid(ref));
+			pg_atomic_fetch_add_u32(&ref->owner->generation, 1);
+			la_begun[i] = la_begun[--la_nbegun];
+			break;
+		}
+	}
+	ref->owner = NULL;
+}
+
+static void
+la_owner_end_all(void)
+{
+	while (la_nbegun > 0)
+	{
+		LaOwnerRef	ref = la_begun[la_nbegun - 1];
+
+		la_owner_end(&ref);
+	}
+}
+
+/*
+ * The blocks that one owner may have ahead of it, so that none is pushed out of
+ * the workers' rings before its owner comes to it.  Who has not moved for
+ * protect_time is not counted: its blocks are protected no longer.
+ */
+int
+la_owner_share(void)
+{
+	uint64		since = la_now_us() - (uint64) la_protect_time * 1000;
+	int64		room = 0;
+	int			nactive = 0;
+
+	for (int i = 0; i < la_service->nworkers; i++)
+		room += pg_atomic_read_u32(&la_service->workers[i].ring_blocks);
+	for (int i = 0; i < LA_MAX_OWNERS; i++)
+	{
+		LaOwner    *owner = &la_service->owners[i];
+
+		if (la_is_in_use(pg_atomic_read_u32(&owner->generation)) &&
+			pg_atomic_read_u64(&owner->moved_us) >= since)
+			nactive++;
+	}
+	return (int) (room / 2 / Max(nactive, 1));
+}
+
+/*
+ * Locks are about to be released.
+ */
+static void
+la_owner_xact_callback(XactEvent event, void *arg)
+{
+	if (la_nbegun == 0)
+		return;
+	switch (event)
+	{
+		case XACT_EVENT_ABORT:
+		case XACT_EVENT_PARALLEL_ABORT:
+		case XACT_EVENT_COMMIT:
+		case XACT_EVENT_PARALLEL_COMMIT:
+		case XACT_EVENT_PREPARE:
+			la_owner_end_all();
+			break;
+		case XACT_EVENT_PRE_COMMIT:
+		case XACT_EVENT_PARALLEL_PRE_COMMIT:
+		case XACT_EVENT_PRE_PREPARE:
+			break;
+	}
+}
+
+/*
+ * The locks that the subtransaction took are about to be released.  Which of
+ * our owners depend on them we do not know; the others begin again.
+ */
+static void
+la_owner_subxact_callback(SubXactEvent event, SubTransactionId mySubid,
+						  SubTransactionId parentSubid, void *arg)
+{
+	if (event == SUBXACT_EVENT_ABORT_SUB)
+		la_owner_end_all();
+}
+
+static void
+la_owner_before_exit(int code, Datum arg)
+{
+	la_owner_end_all();
+}
+
+/*
+ * Have owners ended in time, however a transaction ends.
+ */
+void
+la_owner_hooks_install(void)
+{
+	RegisterXactCallback(la_owner_xact_callback, NULL);
+	RegisterSubXactCallback(la_owner_subxact_callback, NULL);
+}

@@ -1,0 +1,181 @@
+/*-------------------------------------------------------------------------
+ *
+ * queue.c
+ *	  The queues between those who want blocks and the workers that read them.
+ *
+ * One bounded ring per worker, under a spinlock that is held for a few
+ * instructions.  A range of blocks is cut at stripe boundaries, and the stripe
+ * decides which worker gets the piece:
+ *
+ *		blocks	 100 ... 127 | 128 ... 255 | 256 ... 299
+ *		stripe		 0		 |	   1	   |	 2
+ *		worker		 0		 |	   1	   |	 0		(of two)
+ *
+ * A piece that continues the last one of its owner in the queue is joined to
+ * it, so that a scan which asks little by little is still read in large pieces
+ * when the worker comes to it.  When a queue is full the piece is dropped and
+ * counted.
+ *
+ * A worker that has nothing to do says so in "sleeping" before it sleeps, and
+ * looks at its queue once more; who asks looks at it after the piece is in the
+ * queue.  So either the worker finds the piece or the other wakes it.
+ *
+ * Copyright (c) 2026, the pg_lookahead authors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "service/service.h"
+#include "settings.h"
+
+static inline uint32
+la_queue_slot(uint32 number)
+{
+	return number % LA_MAX_QUEUE;
+}
+
+/*
+ * Put one piece, which is within a stripe, into a worker's queue.
+ */
+static bool
+la_queue_put(LaWorker *worker, const LaRequest *request)
+{
+	bool		accepted = false;
+	bool		merged = false;
+	Latch	   *latch;
+
+	SpinLockAcquire(&worker->mutex);
+	latch = worker->latch;
+	if (worker->pid != 0)
+	{
+		LaRequest  *last = &worker->requests[la_queue_slot(worker->tail - 1)];
+
+		if (worker->head != worker->tail &&
+			last->owner == request->owner &&
+			last->generation == request->generation &&
+			last->first + last->nblocks == request->first &&
+			last->nblocks + request->nblocks <= LA_STRIPE_BLOCKS)
+		{
+			last->nblocks += request->nblocks;
+			last->until = request->until;
+			accepted = merged = true;
+		}
+		else if (worker->tail - worker->head <
+				 (uint32) Min(la_max_requests_per_worker, LA_MAX_QUEUE))
+		{
+			worker->requests[la_queue_slot(worker->tail++)] = *request;
+			accepted = true;
+		}
+	}
+	SpinLockRelease(&worker->mutex);
+
+	pg_atomic_fetch_add_u64(&worker->counters.requests, 1);
+	if (merged)
+		pg_atomic_fetch_add_u64(&worker->counters.merged, 1);
+	if (!accepted)
+		pg_atomic_fetch_add_u64(&worker->counters.dropped, 1);
+	else if (pg_atomic_read_u32(&worker->sleeping) != 0 && latch != NULL)
+		SetLatch(latch);
+	return accepted;
+}
+
+/*
+ * Ask for a range of blocks.  They are of no use any more once the owner's
+ * position is "until".  Returns how many of them, from the first on, got into
+ * a queue; the rest is dropped.
+ */
+int
+la_owner_ask(const LaOwnerRef *ref, BlockNumber first, int nblocks,
+			 uint64 until)
+{
+	LaRequest	request;
+	int			asked = 0;
+
+	Assert(ref->owner != NULL && nblocks > 0);
+
+	request.owner = (int) (ref->owner - la_service->owners);
+	request.generation = ref->generation;
+	request.queued_us = la_now_us();
+	while (asked < nblocks)
+	{
+		BlockNumber next = first + asked;
+		BlockNumber stripe = next / LA_STRIPE_BLOCKS;
+		int			room = LA_STRIPE_BLOCKS - next % LA_STRIPE_BLOCKS;
+
+		request.first = next;
+		request.nblocks = Min(nblocks - asked, room);
+		request.until = until == PG_UINT64_MAX ? until :
+			until - (nblocks - asked - request.nblocks);
+		if (!la_queue_put(&la_service->workers[stripe % la_service->nworkers],
+						  &request))
+			break;
+		asked += request.nblocks;
+	}
+	return asked;
+}
+
+/*
+ * Take the oldest request out of a worker's queue; false if there is none.
+ */
+bool
+la_queue_take(LaWorker *worker, LaRequest *request)
+{
+	bool		found = false;
+
+	SpinLockAcquire(&worker->mutex);
+	if (worker->head != worker->tail)
+	{
+		*request = worker->requests[la_queue_slot(worker->head++)];
+		found = true;
+	}
+	SpinLockRelease(&worker->mutex);
+	return found;
+}
+
+/*
+ * The number of requests in a queue.
+ */
+int
+la_queue_depth(LaWorker *worker)
+{
+	uint32		depth;
+
+	SpinLockAcquire(&worker->mutex);
+	depth = worker->tail - worker->head;
+	SpinLockRelease(&worker->mutex);
+	return (int) depth;
+}
+
+bool
+la_queue_is_empty(LaWorker *worker)
+{
+	return la_queue_depth(worker) == 0;
+}
+
+/*
+ * This process serves the queue from now on.  What a worker that died has left
+ * in it is forgotten: those scans have gone on.
+ */
+void
+la_queue_attach(LaWorker *worker)
+{
+	SpinLockAcquire(&worker->mutex);
+	worker->pid = MyProcPid;
+	worker->latch = MyLatch;
+	worker->head = worker->tail;
+	SpinLockRelease(&worker->mutex);
+}
+
+/*
+ * Nobody serves the queue from now on.
+ */
+void
+la_queue_detach(LaWorker *worker)
+{
+	SpinLockAcquire(&worker->mutex);
+	worker->pid = 0;
+	worker->latch = NULL;
+	worker->head = worker->tail;
+	SpinLockRelease(&worker->mutex);
+}

@@ -1,0 +1,157 @@
+/*-------------------------------------------------------------------------
+ *
+ * ring.c
+ *	  Reads blocks into shared buffers through a ring of a worker's own.
+ *
+ * A ring is the server's: an access strategy for bulk reads, which takes the
+ * same buffers again and again.  A worker needs a wide one, because a page must
+ * stay from when it is read until the scan comes to it.  From 16 the server
+ * makes rings of any size.  Before, they have 32 buffers; then we keep many and
+ * read through each in turn:
+ *
+ *		ring	  0		  1		  2		  0		...
+ *		blocks	0-31   32-63   64-95   96-127	<- overwrites 0-31
+ *
+ * which comes to the same: what was read before the whole round is overwritten.
+ *
+ * Copyright (c) 2026, the pg_lookahead authors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "compat.h"
+#include "service/service.h"
+
+/* Buffers of the server's ring for bulk reads, before 16. */
+#define LA_SMALL_RING	(256 * 1024 / BLCKSZ)
+
+struct LaRing
+{
+	MemoryContext context;
+	int			nblocks;		/* of all strategies together */
+	int			nstrategies;
+	int			current;
+	int			used;			/* blocks read through the current one */
+	BufferAccessStrategy strategies[FLEXIBLE_ARRAY_MEMBER];
+};
+
+/*
+ * Make a ring of about this many kilobytes; never more than an eighth of
+ * shared buffers.
+ */
+LaRing *
+la_ring_create(MemoryContext parent, int kb)
+{
+	MemoryContext context = AllocSetContextCreate(parent, "pg_lookahead ring",
+												  ALLOCSET_DEFAULT_SIZES);
+	MemoryContext save = MemoryContextSwitchTo(context);
+	int			nblocks = Max(Min(kb / (BLCKSZ / 1024), NBuffers / 8),
+							  LA_SMALL_RING);
+	int			n = LA_HAVE_SIZED_RING ? 1 : Max(nblocks / LA_SMALL_RING, 1);
+	LaRing	   *ring;
+
+	ring = palloc0(offsetof(LaRing, strategies) +
+				   n * sizeof(BufferAccessStrategy));
+	ring->context = context;
+	ring->nstrategies = n;
+	ring->nblocks = LA_HAVE_SIZED_RING ? nblocks : n * LA_SMALL_RING;
+	for (int i = 0; i < n; i++)
+		ring->strategies[i] = la_bulk_read_strategy(nblocks);
+	MemoryContextSwitchTo(save);
+	return ring;
+}
+
+/*
+ * Forget a ring.  Its buffers stay what they are.
+ */
+void
+la_ring_free(LaRing *ring)
+{
+	MemoryContextDelete(ring->context);
+}
+
+/*
+ * How many blocks are read until the first is overwritten?
+ */
+int
+la_ring_blocks(const LaRing *ring)
+{
+	return ring->nblocks;
+}
+
+/*
+ * The strategy for the next run of blocks.
+ */
+static BufferAccessStrategy
+la_ring_next(LaRing *ring, int nblocks)
+{
+	if (ring->nstrategies > 1 && ring->used + nblocks > LA_SMALL_RING)
+	{
+		ring->current = (ring->current + 1) % ring->nstrategies;
+		ring->used = 0;
+	}
+	ring->used += nblocks;
+	return ring->strategies[ring->current];
+}
+
+#if LA_HAVE_READ_BUFFERS
+
+/*
+ * Read a range of blocks, in as few reads as can be.  Raises errors.
+ */
+void
+la_read_range(LaRing *ring, RelFileLocator locator, ForkNumber fork,
+			  char persistence, BlockNumber first, int nblocks)
+{
+	Buffer		buffers[MAX_IO_COMBINE_LIMIT];
+	ReadBuffersOperation read;
+	int			done = 0;
+
+	memset(&read, 0, sizeof(read));
+	memset(buffers, 0, sizeof(buffers));
+	read.smgr = la_smgropen(locator);
+	la_set_persistence(&read, persistence);
+	read.forknum = fork;
+	read.strategy = la_ring_next(ring, nblocks);
+	while (done < nblocks)
+	{
+		int			n = Min(nblocks - done, MAX_IO_COMBINE_LIMIT);
+		int			wanted = n;
+
+		if (StartReadBuffers(&read, buffers, first + done, &n, 0))
+			WaitReadBuffers(&read);
+		for (int i = 0; i < n; i++)
+			ReleaseBuffer(buffers[i]);
+
+		/* What the server has pinned for a part it split off comes first. */
+		memmove(buffers, buffers + n, (wanted - n) * sizeof(Buffer));
+		memset(buffers + (wanted - n), 0,
+			   (MAX_IO_COMBINE_LIMIT - (wanted - n)) * sizeof(Buffer));
+		done += n;
+	}
+}
+
+#else
+
+/*
+ * Read a range of blocks, one by one.  Raises errors.
+ */
+void
+la_read_range(LaRing *ring, RelFileLocator locator, ForkNumber fork,
+			  char persistence, BlockNumber first, int nblocks)
+{
+	BufferAccessStrategy strategy = la_ring_next(ring, nblocks);
+	bool		permanent = persistence == RELPERSISTENCE_PERMANENT;
+
+	for (int i = 0; i < nblocks; i++)
+	{
+		Buffer		buffer;
+
+		buffer = ReadBufferWithoutRelcache(locator, fork, first + i,
+										   RBM_NORMAL, strategy, permanent);
+		ReleaseBuffer(buffer);
+	}
+}
+
+#endif

@@ -1,0 +1,255 @@
+/*-------------------------------------------------------------------------
+ *
+ * status.c
+ *	  What the I/O service does, as SQL functions.
+ *
+ * Each worker adds to counters that run from the start of the server.  For
+ * "lately" it closes an interval every status_interval: what the counters have
+ * gained is kept until the next is closed.
+ *
+ *		counters	---------------------------------------------->
+ *		intervals	|  last  |  running ...
+ *					at_start ^		now
+ *
+ * A worker that sleeps closes one more interval, an empty one, and then none.
+ * The reader adds up the last intervals of all workers.
+ *
+ * Copyright (c) 2026, the pg_lookahead authors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "compat.h"
+#include "service/service.h"
+#include "settings.h"
+#include "utils/builtins.h"
+
+PG_FUNCTION_INFO_V1(pg_lookahead_ios_status);
+PG_FUNCTION_INFO_V1(pg_lookahead_io);
+PG_FUNCTION_INFO_V1(pg_lookahead_owners);
+
+static void
+la_read_window_counters(LaWorker *worker, LaWindowCounters *now)
+{
+	LaWorkerCounters *counters = &worker->counters;
+
+	now->done = pg_atomic_read_u64(&counters->done);
+	now->blocks = pg_atomic_read_u64(&counters->blocks);
+	now->reads = pg_atomic_read_u64(&counters->reads);
+	now->request_us = pg_atomic_read_u64(&counters->request_us);
+	now->read_us = pg_atomic_read_u64(&counters->read_us);
+}
+
+static void
+la_window_subtract(LaWindowCounters *result, const LaWindowCounters *late,
+				   const LaWindowCounters *early)
+{
+	result->done = late->done - early->done;
+	result->blocks = late->blocks - early->blocks;
+	result->reads = late->reads - early->reads;
+	result->request_us = late->request_us - early->request_us;
+	result->read_us = late->read_us - early->read_us;
+}
+
+/*
+ * Close the interval if it is over.  Called by the worker itself.  Returns true
+ * if nothing has happened since the last one that is shown, so that a worker
+ * without work may sleep for long.
+ */
+bool
+la_status_turn(LaWorker *worker)
+{
+	uint64		now_us = la_now_us();
+	LaWindowCounters now;
+	bool		is_quiet;
+
+	if (now_us - worker->window_start_us <
+		(uint64) la_status_interval * 1000)
+		return false;
+
+	la_read_window_counters(worker, &now);
+	SpinLockAcquire(&worker->window_mutex);
+	la_window_subtract(&worker->last, &now, &worker->at_start);
+	worker->last_us = now_us - worker->window_start_us;
+	worker->at_start = now;
+	worker->window_start_us = now_us;
+	is_quiet = worker->last.done == 0 && worker->last.reads == 0;
+	SpinLockRelease(&worker->window_mutex);
+	return is_quiet;
+}
+
+static void
+la_require_service(void)
+{
+	if (la_service == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("the I/O service is not running"),
+				 errhint("Add \"pg_lookahead\" to shared_preload_libraries, set "
+						 "pg_lookahead.io_workers above 0 and restart the server.")));
+}
+
+static uint64
+la_average(uint64 sum, uint64 n)
+{
+	return n == 0 ? 0 : (sum + n / 2) / n;
+}
+
+static Datum
+la_int4(uint64 n)
+{
+	return Int32GetDatum((int32) Min(n, (uint64) PG_INT32_MAX));
+}
+
+static Datum
+la_milliseconds(pg_atomic_uint64 *us)
+{
+	return Float8GetDatum(pg_atomic_read_u64(us) / 1000.0);
+}
+
+/*
+ * ios_status() -> one row
+ */
+Datum
+pg_lookahead_ios_status(PG_FUNCTION_ARGS)
+{
+	Datum		values[12];
+	bool		nulls[12] = {false};
+	TupleDesc	desc;
+	LaWindowCounters all = {0};
+	LaWindowCounters last = {0};
+	uint64		requests = 0;
+	uint64		dropped = 0;
+	uint64		merged = 0;
+	uint64		depth = 0;
+	uint64		ring = 0;
+	uint64		blocks_ps = 0;
+	uint64		reads_ps = 0;
+	int			running = 0;
+
+	la_require_service();
+	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
+		elog(ERROR, "return type must be a row type");
+
+	for (int i = 0; i < la_service->nworkers; i++)
+	{
+		LaWorker   *worker = &la_service->workers[i];
+		LaWindowCounters now;
+		LaWindowCounters window;
+		uint64		us;
+
+		la_read_window_counters(worker, &now);
+		SpinLockAcquire(&worker->window_mutex);
+		window = worker->last;
+		us = Max(worker->last_us, 1);
+		SpinLockRelease(&worker->window_mutex);
+
+		if (worker->pid != 0)
+			running++;
+		all.blocks += now.blocks;
+		all.done += now.done;
+		all.reads += now.reads;
+		all.request_us += now.request_us;
+		all.read_us += now.read_us;
+		last.done += window.done;
+		last.reads += window.reads;
+		last.request_us += window.request_us;
+		last.read_us += window.read_us;
+		blocks_ps += window.blocks * 1000000 / us;
+		reads_ps += window.reads * 1000000 / us;
+		requests += pg_atomic_read_u64(&worker->counters.requests);
+		dropped += pg_atomic_read_u64(&worker->counters.dropped);
+		merged += pg_atomic_read_u64(&worker->counters.merged);
+		depth += la_queue_depth(worker);
+		ring += pg_atomic_read_u32(&worker->ring_blocks) * sizeof(Buffer);
+	}
+
+	values[0] = Int32GetDatum(running);
+	values[1] = Int64GetDatum((int64) requests);
+	values[2] = Int64GetDatum((int64) (requests - dropped));
+	values[3] = la_int4(la_average(all.blocks, requests - dropped - merged));
+	values[4] = la_int4(la_average(all.request_us, all.done));
+	values[5] = la_int4(la_average(all.read_us, all.reads));
+	values[6] = la_int4(la_average(last.request_us, last.done));
+	values[7] = la_int4(la_average(last.read_us, last.reads));
+	values[8] = la_int4(blocks_ps);
+	values[9] = la_int4(reads_ps);
+	values[10] = la_int4(depth);
+	values[11] = la_int4(ring);
+	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(desc),
+													  values, nulls)));
+}
+
+/*
+ * pg_lookahead_io() -> a row for each worker, for pg_stat_lookahead_io
+ */
+Datum
+pg_lookahead_io(PG_FUNCTION_ARGS)
+{
+	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
+
+	la_require_service();
+	InitMaterializedSRF(fcinfo, 0);
+	for (int i = 0; i < la_service->nworkers; i++)
+	{
+		LaWorker   *worker = &la_service->workers[i];
+		LaWorkerCounters *c = &worker->counters;
+		pg_atomic_uint64 *bigints[] = {
+			&c->requests, &c->merged, &c->dropped, &c->done, &c->stale,
+			&c->locked, &c->passed, &c->hits, &c->blocks, &c->reads,
+			&c->errors
+		};
+		Datum		values[lengthof(bigints) + 6];
+		bool		nulls[lengthof(bigints) + 6] = {false};
+		int			n = 0;
+		int			pid = worker->pid;
+
+		values[n++] = Int32GetDatum(i);
+		nulls[n] = pid == 0;
+		values[n++] = Int32GetDatum(pid);
+		for (int j = 0; j < (int) lengthof(bigints); j++)
+			values[n++] = Int64GetDatum((int64) pg_atomic_read_u64(bigints[j]));
+		values[n++] = la_milliseconds(&c->request_us);
+		values[n++] = la_milliseconds(&c->read_us);
+		values[n++] = Int32GetDatum(la_queue_depth(worker));
+		values[n++] = la_int4(pg_atomic_read_u32(&worker->ring_blocks));
+		Assert(n == lengthof(values));
+		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
+	}
+	return (Datum) 0;
+}
+
+/*
+ * pg_lookahead_owners() -> a row for each scan that asks the service, for
+ * pg_stat_lookahead_owners
+ */
+Datum
+pg_lookahead_owners(PG_FUNCTION_ARGS)
+{
+	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
+
+	la_require_service();
+	InitMaterializedSRF(fcinfo, 0);
+	for (int i = 0; i < LA_MAX_OWNERS; i++)
+	{
+		LaOwner    *owner = &la_service->owners[i];
+		uint32		generation = pg_atomic_read_u32(&owner->generation);
+		LaTarget	target = owner->target;
+		int			pid = owner->pid;
+		Datum		values[5];
+		bool		nulls[5] = {false};
+
+		pg_read_barrier();
+		if ((generation & 1) == 0 ||
+			pg_atomic_read_u32(&owner->generation) != generation)
+			continue;
+		values[0] = Int32GetDatum(pid);
+		values[1] = ObjectIdGetDatum(target.dbid);
+		values[2] = ObjectIdGetDatum(target.relid);
+		values[3] = Int64GetDatum((int64) pg_atomic_read_u64(&owner->position));
+		values[4] = Int64GetDatum((int64) pg_atomic_read_u64(&owner->frontier));
+		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
+	}
+	return (Datum) 0;
+}

@@ -1,0 +1,463 @@
+/*-------------------------------------------------------------------------
+ *
+ * worker.c
+ *	  A worker of the I/O service.
+ *
+ * A background worker that is connected to no database.  It takes requests out
+ * of its queue, in order, and reads their blocks into shared buffers:
+ *
+ *		queue ---take---> pending (advised) ---serve---> read, release
+ *
+ * A request that is taken is advised to the kernel at once, so that the device
+ * works on what comes next while this process copies what came first.  Then the
+ * blocks that are not in shared buffers are read, io_batch_size at a time: in
+ * one call from 17, block by block before.
+ *
+ * What could go wrong, and why it does not:
+ *
+ *	- The relation is dropped, truncated or rewritten.  A block of it that were
+ *	  read afterwards would be a buffer of a file that is gone; when the file
+ *	  grows again the server would find "unexpected data beyond EOF".  So the
+ *	  worker takes the lock that a reader takes, if it gets it without waiting,
+ *	  and only then asks whether the owner is still there (owner.c has what that
+ *	  promises).  It holds the lock for one request, a few milliseconds.
+ *	- The database is dropped.  The same, with a lock on the database.
+ *	- A block cannot be read, or its checksum is wrong.  The error ends here; it
+ *	  is logged once for a relation in a minute, and counted.  The owner will
+ *	  meet it itself if it needs the block.  Where damage is to be ignored
+ *	  (zero_damaged_pages, ignore_checksum_failure) nothing is read, because
+ *	  the owner's own read is the one that must warn.
+ *	- The owner is past the block by now: it is skipped and counted.
+ *	- Other tables are pushed out of shared buffers.  All goes through a ring
+ *	  of the worker's own; owner.c sees to it that no scan asks for more than
+ *	  fits.
+ *
+ * No pin is kept: a page that was just read is safe until the ring comes round.
+ *
+ * Copyright (c) 2026, the pg_lookahead authors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "catalog/pg_database.h"
+#include "compat.h"
+#include "method/method.h"
+#include "postmaster/bgworker.h"
+#include "postmaster/interrupt.h"
+#include "service/service.h"
+#include "settings.h"
+#include "storage/ipc.h"
+#include "storage/lock.h"
+#include "utils/inval.h"
+#include "utils/memutils.h"
+#include "utils/timestamp.h"
+#include "window/guard.h"
+#include "window/window.h"
+
+/* Requests taken out of the queue and advised, but not yet read. */
+#define LA_MAX_PENDING		32
+
+/* Relations whose last error is remembered, and for how long. */
+#define LA_MAX_LOGGED		16
+#define LA_LOG_AGAIN_US		UINT64CONST(60000000)
+
+/* A worker without work looks round this often, for what has no latch. */
+#define LA_IDLE_TIMEOUT_MS	60000L
+
+typedef struct LaLogged
+{
+	Oid			relid;
+	uint64		at_us;
+} LaLogged;
+
+/* One piece of a request, for la_guard_run(). */
+typedef struct LaPiece
+{
+	const LaTarget *target;
+	BlockNumber first;
+	int			nblocks;
+	bool		advise;			/* or else read */
+} LaPiece;
+
+static LaWorker *la_worker = NULL;	/* our own */
+static LaRing *la_ring = NULL;
+static bool la_damage_is_ignored = false;
+static LaLogged la_logged[LA_MAX_LOGGED];
+static int	la_next_logged = 0;
+
+static inline void
+la_count(pg_atomic_uint64 *counter, uint64 n)
+{
+	/* Nobody else adds to it: no locked instruction is needed. */
+	pg_atomic_write_u64(counter, pg_atomic_read_u64(counter) + n);
+}
+
+static inline LaOwnerRef
+la_owner_of(const LaRequest *request)
+{
+	LaOwnerRef	ref;
+
+	ref.owner = &la_service->owners[request->owner];
+	ref.generation = request->generation;
+	return ref;
+}
+
+/* -------------------------------------------------------------------------
+ * Locks
+ * -------------------------------------------------------------------------
+ */
+
+static void
+la_lock_tags(const LaTarget *target, LOCKTAG *database, LOCKTAG *relation)
+{
+	SET_LOCKTAG_OBJECT(*database, InvalidOid, DatabaseRelationId,
+					   target->dbid, 0);
+	SET_LOCKTAG_RELATION(*relation, target->dbid, target->relid);
+}
+
+/*
+ * Take a reader's locks if nobody is in the way.  Session locks: there is no
+ * transaction here.
+ */
+static bool
+la_lock(const LaTarget *target)
+{
+	LOCKTAG		database,
+				relation;
+
+	la_lock_tags(target, &database, &relation);
+	if (OidIsValid(target->dbid) &&
+		LockAcquire(&database, AccessShareLock, true, true) ==
+		LOCKACQUIRE_NOT_AVAIL)
+		return false;
+	if (LockAcquire(&relation, AccessShareLock, true, true) ==
+		LOCKACQUIRE_NOT_AVAIL)
+	{
+		if (OidIsValid(target->dbid))
+			LockRelease(&database, AccessShareLock, true);
+		return false;
+	}
+	return true;
+}
+
+static void
+la_unlock(const LaTarget *target)
+{
+	LOCKTAG		database,
+				relation;
+
+	la_lock_tags(target, &database, &relation);
+	LockRelease(&relation, AccessShareLock, true);
+	if (OidIsValid(target->dbid))
+		LockRelease(&database, AccessShareLock, true);
+}
+
+/* -------------------------------------------------------------------------
+ * Reading
+ * -------------------------------------------------------------------------
+ */
+
+/*
+ * Read or advise one piece.  Runs under la_guard_run().
+ */
+static void
+la_piece_body(void *arg)
+{
+	LaPiece    *piece = arg;
+	const LaTarget *target = piece->target;
+
+	if (piece->advise)
+		la_file_advise(la_smgropen(target->locator), target->fork,
+					   piece->first, piece->nblocks);
+	else
+		la_read_range(la_ring, target->locator, target->fork,
+					  target->persistence, piece->first, piece->nblocks);
+}
+
+/*
+ * Log that blocks of a relation could not be read, unless that was done lately.
+ */
+static void
+la_log_failure(const LaPiece *piece)
+{
+	const LaTarget *target = piece->target;
+	uint64		now = la_now_us();
+	LaLogged   *place = NULL;
+
+	for (int i = 0; i < LA_MAX_LOGGED; i++)
+		if (la_logged[i].relid == target->relid)
+			place = &la_logged[i];
+	if (place != NULL && now - place->at_us < LA_LOG_AGAIN_US)
+		return;
+	if (place == NULL)
+		place = &la_logged[la_next_logged++ % LA_MAX_LOGGED];
+	place->relid = target->relid;
+	place->at_us = now;
+	ereport(LOG,
+			(errmsg("could not read ahead blocks %u to %u of relation %u in database %u: %s",
+					piece->first, piece->first + piece->nblocks - 1,
+					target->relid, target->dbid, la_guard_last_error()),
+			 errdetail("A query that needs these blocks reads them itself.")));
+}
+
+/*
+ * Do a piece so that its errors end here.
+ */
+static void
+la_do_piece(LaPiece *piece)
+{
+	int			save_log = log_min_messages;
+	ResourceOwner owner = la_guard_owner_create();
+	bool		ok;
+
+	/* A bad page warns before it fails; la_log_failure() says it once. */
+	log_min_messages = Max(log_min_messages, ERROR);
+	ok = la_guard_run(owner, la_piece_body, piece);
+	log_min_messages = save_log;
+	if (ok)
+		la_guard_owner_free(owner, true);
+	else
+	{
+		la_count(&la_worker->counters.errors, 1);
+		la_log_failure(piece);
+	}
+}
+
+/*
+ * How many blocks of a request, from its first, has the owner passed?
+ */
+static int
+la_blocks_passed(const LaRequest *request)
+{
+	LaOwner    *owner = &la_service->owners[request->owner];
+	uint64		position;
+	uint64		start = request->until - request->nblocks;
+
+	if (request->until == PG_UINT64_MAX)
+		return 0;
+	position = pg_atomic_read_u64(&owner->position);
+	if (position <= start)
+		return 0;
+	return (int) Min(position - start, (uint64) request->nblocks);
+}
+
+/*
+ * Read what is missing of a request.  The relation is locked.
+ */
+static void
+la_read_request(const LaTarget *target, const LaRequest *request)
+{
+	LaWorkerCounters *counters = &la_worker->counters;
+	int			done = 0;
+
+	while (done < request->nblocks)
+	{
+		int			passed = la_blocks_passed(request);
+		LaPiece		piece = {target, 0, 0, false};
+		uint64		start;
+
+		if (passed > done)
+		{
+			la_count(&counters->passed, passed - done);
+			done = passed;
+			continue;
+		}
+
+		/* The next run of blocks that are not there. */
+		piece.first = request->first + done;
+		while (done < request->nblocks && piece.nblocks < la_io_batch_size)
+		{
+			BlockNumber blkno = request->first + done;
+
+			if (la_block_is_resident(&target->locator, target->fork, blkno))
+			{
+				la_count(&counters->hits, 1);
+				done++;
+				if (piece.nblocks > 0)
+					break;
+				piece.first = blkno + 1;
+				continue;
+			}
+			piece.nblocks++;
+			done++;
+		}
+		if (piece.nblocks == 0)
+			continue;
+
+		start = la_now_us();
+		la_do_piece(&piece);
+		la_count(&counters->read_us, la_now_us() - start);
+		la_count(&counters->reads, 1);
+		la_count(&counters->blocks, piece.nblocks);
+		if (ShutdownRequestPending)
+			return;
+		CHECK_FOR_INTERRUPTS();
+	}
+}
+
+/*
+ * Serve a request, if it is still wanted.
+ */
+static void
+la_serve(const LaRequest *request)
+{
+	LaWorkerCounters *counters = &la_worker->counters;
+	LaOwnerRef	ref = la_owner_of(request);
+	LaTarget	target = ref.owner->target;
+
+	pg_read_barrier();
+	if (!la_owner_is_valid(&ref))
+		la_count(&counters->stale, 1);
+	else if (la_blocks_passed(request) == request->nblocks)
+		la_count(&counters->passed, request->nblocks);
+	else if (la_damage_is_ignored)
+		 /* advised only, see the file header */ ;
+	else if (!la_lock(&target))
+		la_count(&counters->locked, 1);
+	else
+	{
+		/* Files may have been replaced since we used them last. */
+		AcceptInvalidationMessages();
+		if (la_owner_is_valid(&ref))
+			la_read_request(&target, request);
+		else
+			la_count(&counters->stale, 1);
+		la_unlock(&target);
+	}
+	la_count(&counters->request_us, la_now_us() - request->queued_us);
+	la_count(&counters->done, 1);
+}
+
+/*
+ * Let the kernel begin with a request that was just taken.
+ */
+static void
+la_advise_request(const LaRequest *request)
+{
+	LaOwnerRef	ref = la_owner_of(request);
+	LaTarget	target = ref.owner->target;
+	LaPiece		piece = {&target, request->first, request->nblocks, true};
+
+	pg_read_barrier();
+	if (!la_direct_io() && la_owner_is_valid(&ref))
+		la_do_piece(&piece);
+}
+
+/* -------------------------------------------------------------------------
+ * The process
+ * -------------------------------------------------------------------------
+ */
+
+static void
+la_worker_exit(int code, Datum arg)
+{
+	la_queue_detach(la_worker);
+}
+
+static bool
+la_is_on(const char *setting)
+{
+	return strcmp(GetConfigOption(setting, false, false), "on") == 0;
+}
+
+/*
+ * Do what the present settings say.
+ */
+static void
+la_worker_configure(void)
+{
+	int			kb = la_ring_size / la_service->nworkers;
+
+	la_damage_is_ignored = la_is_on("zero_damaged_pages") ||
+		la_is_on("ignore_checksum_failure");
+
+	if (la_ring != NULL)
+		la_ring_free(la_ring);
+	la_ring = la_ring_create(TopMemoryContext, kb);
+	pg_atomic_write_u32(&la_worker->ring_blocks, la_ring_blocks(la_ring));
+}
+
+/*
+ * Sleep until there is work.  Nothing is kept open meanwhile.
+ */
+static void
+la_worker_sleep(void)
+{
+	bool		is_shown = la_status_turn(la_worker);
+
+	pg_atomic_write_u32(&la_worker->sleeping, 1);
+	pg_memory_barrier();
+	if (la_queue_is_empty(la_worker))
+	{
+		long		timeout = is_shown ? LA_IDLE_TIMEOUT_MS :
+			(long) la_status_interval;
+		int			events;
+
+		events = WaitLatch(MyLatch,
+						   WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
+						   timeout, la_wait_event_worker_main());
+		if ((events & WL_TIMEOUT) != 0)
+			la_smgr_close_all();
+	}
+	pg_atomic_write_u32(&la_worker->sleeping, 0);
+	ResetLatch(MyLatch);
+}
+
+/*
+ * Entry point of a worker.
+ */
+void
+la_io_worker_main(Datum arg)
+{
+	LaRequest	pending[LA_MAX_PENDING];
+	int			npending = 0;
+	int			first = 0;
+
+	pqsignal(SIGHUP, SignalHandlerForConfigReload);
+	pqsignal(SIGTERM, SignalHandlerForShutdownRequest);
+	BackgroundWorkerUnblockSignals();
+	BackgroundWorkerInitializeConnection(NULL, NULL, 0);
+
+	CurrentResourceOwner = ResourceOwnerCreate(NULL, "pg_lookahead io worker");
+	MemoryContextSwitchTo(TopMemoryContext);
+	la_worker = &la_service->workers[DatumGetInt32(arg)];
+	la_worker_configure();
+	before_shmem_exit(la_worker_exit, (Datum) 0);
+	la_queue_attach(la_worker);
+
+	for (;;)
+	{
+		/* Not 0: who is terminated, and no shutdown, is started again. */
+		if (ShutdownRequestPending)
+			proc_exit(1);
+		CHECK_FOR_INTERRUPTS();
+		if (ConfigReloadPending)
+		{
+			ConfigReloadPending = false;
+			ProcessConfigFile(PGC_SIGHUP);
+			la_worker_configure();
+		}
+		AcceptInvalidationMessages();
+
+		while (npending < LA_MAX_PENDING)
+		{
+			LaRequest  *request =
+				&pending[(first + npending) % LA_MAX_PENDING];
+
+			if (!la_queue_take(la_worker, request))
+				break;
+			la_advise_request(request);
+			npending++;
+		}
+		if (npending == 0)
+		{
+			la_worker_sleep();
+			continue;
+		}
+		la_serve(&pending[first]);
+		first = (first + 1) % LA_MAX_PENDING;
+		npending--;
+		(void) la_status_turn(la_worker);
+	}
+}

@@ -1,0 +1,49 @@
+/*-------------------------------------------------------------------------
+ *
+ * followed.h
+ *	  What all scans of a plan that we follow have in common.
+ *
+ * hook/executor.c makes one for each scan node, tells it when the executor
+ * goes back to its caller and when the query ends, and collects its counters.
+ * hook/explain.c shows them.  Each kind of scan embeds this as its first
+ * member.
+ *
+ * Copyright (c) 2026, the pg_lookahead authors
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef LA_FOLLOWED_H
+#define LA_FOLLOWED_H
+
+#include "lib/ilist.h"
+#include "nodes/execnodes.h"
+#include "report/counters.h"
+
+typedef struct LaFollowed LaFollowed;
+
+typedef struct LaFollowedOps
+{
+	/* The executor goes back to its caller: nothing in flight, no pin. */
+	void		(*pause) (LaFollowed *followed);
+
+	/* The node will not be run again: end the work, so that counters add up. */
+	void		(*finish) (LaFollowed *followed);
+
+	/* The query's memory goes, maybe after an error; touch no other object. */
+	void		(*forget) (LaFollowed *followed);
+} LaFollowedOps;
+
+struct LaFollowed
+{
+	/* immutable */
+	const LaFollowedOps *ops;
+	dlist_node	query_link;		/* in LaQuery.scans */
+	PlanState  *node;
+	Oid			heap_oid;
+	Oid			index_oid;		/* InvalidOid: scans no index */
+
+	LaCounters	counters;
+	const char *method_name;	/* of the last window, or NULL */
+};
+
+#endif							/* LA_FOLLOWED_H */

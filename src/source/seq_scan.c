@@ -1,0 +1,554 @@
+/*-------------------------------------------------------------------------
+ *
+ * seq_scan.c
+ *	  Follows the sequential scans of plans, on 15 to 17.
+ *
+ * Before 18 a sequential scan computes, waits, computes: it reads a block (17:
+ * up to sixteen) when it comes to it.  Later servers read ahead by themselves.
+ *
+ * The node's execution function is ours for the duration of the query.  It does
+ * what the server's does, with one function of ours between the executor and
+ * the table:
+ *
+ *		ExecSeqScan -> ExecScan -> la_SeqNext -> table_scan_getnextslot
+ *											`--> which block is the row on?
+ *
+ * So we see every row that the table access method returns, also those that a
+ * filter throws away, and we see nothing but its address.  Any access method
+ * will do whose addresses are block numbers of the relation's main fork; if one
+ * is not, the scan is left alone.
+ *
+ * Watching.  Once in LA_CHECK_BLOCKS blocks we look whether blocks were read
+ * since, and whether the process has slept.  When that was so twice, look-ahead
+ * begins, and from then on the frontier is kept in front of the scan: see
+ * window/frontier.c.  If the blocks turn out to be in shared buffers it rests
+ * until the scan waits again.
+ *
+ *		WATCHING --- waited twice ---> LOOKING <--- waited --- RESTING
+ *			^							  |  `--- all there ------^
+ *			'---- the scan starts anew ---'
+ *		OUT: no method, other direction, addresses that are no blocks, an error
+ *
+ * Parallel scans.  Processes take chunks of blocks from a counter in shared
+ * memory, which tells us where the scan is.  The server's chunks grow with the
+ * table, up to 64 MB, and what lies between two processes would be out of our
+ * sight; so the chunk of a followed scan is parallel_chunk_size, or a stripe of
+ * the I/O service if that is 0 and the server's is larger.
+ *
+ * TABLESAMPLE has a node of its own and is left alone.
+ *
+ * Copyright (c) 2026, the pg_lookahead authors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/heapam.h"
+#include "access/parallel.h"
+#include "access/relscan.h"
+#include "access/tableam.h"
+#include "catalog/catalog.h"
+#include "catalog/pg_class.h"
+#include "common/hashfn.h"
+#include "compat.h"
+#include "executor/executor.h"
+#include "method/method.h"
+#include "settings.h"
+#include "source/seq_scan.h"
+#include "utils/memutils.h"
+#include "utils/rel.h"
+#include "window/frontier.h"
+#include "window/guard.h"
+#include "window/waits.h"
+
+#if LA_HAVE_SEQ_STREAM
+
+bool
+la_seq_scan_is_wanted(SeqScanState *node)
+{
+	return false;				/* the server reads ahead itself */
+}
+
+LaFollowed *
+la_seq_scan_register(MemoryContext query_context, SeqScanState *node)
+{
+	return NULL;
+}
+
+#else
+
+#define LA_CHECK_BLOCKS		16
+#define LA_SEQ_START_WAITS	2
+
+typedef enum LaSeqState
+{
+	LA_SEQ_WATCHING,			/* counts waits; no look-ahead yet */
+	LA_SEQ_LOOKING,				/* keeps the frontier in front of the scan */
+	LA_SEQ_RESTING,				/* blocks were there; until the next wait */
+	LA_SEQ_OUT,					/* left alone until the query ends */
+} LaSeqState;
+
+typedef struct LaSeqScan
+{
+	LaFollowed	base;			/* must be first */
+
+	/* immutable */
+	SeqScanState *node;
+	bool		is_parallel;
+
+	LaSeqState	state;
+	BlockNumber current;		/* the block of the last row */
+	bool		has_begun;		/* "frontier" is open */
+	uint64		position;		/* of the scan, when we looked last */
+	uint64		next_check;
+	int			waits;
+	int64		reads;			/* la_blocks_read(), when we looked last */
+	long		sleeps;			/* la_sleeps(), likewise */
+	LaFrontier	frontier;
+} LaSeqScan;
+
+/* Followed nodes, by address. */
+typedef struct LaSeqNode
+{
+	SeqScanState *node;			/* hash key */
+	char		status;			/* used by simplehash */
+	LaSeqScan  *scan;
+} LaSeqNode;
+
+#define SH_PREFIX laseq
+#define SH_ELEMENT_TYPE LaSeqNode
+#define SH_KEY_TYPE SeqScanState *
+#define SH_KEY node
+#define SH_HASH_KEY(tb, key) murmurhash32((uint32) ((uintptr_t) (key) >> 4))
+#define SH_EQUAL(tb, a, b) ((a) == (b))
+#define SH_SCOPE static inline
+#define SH_DECLARE
+#define SH_DEFINE
+#include "lib/simplehash.h"
+
+static laseq_hash *la_seq_nodes = NULL;
+
+/* The node looked up last: most of the time it is the same one. */
+static SeqScanState *la_last_node = NULL;
+static LaSeqScan *la_last_seq = NULL;
+
+static void la_seq_scan_pause(LaFollowed *followed);
+static void la_seq_scan_finish(LaFollowed *followed);
+static void la_seq_scan_forget(LaFollowed *followed);
+
+static const LaFollowedOps la_seq_scan_ops = {
+	.pause = la_seq_scan_pause,
+	.finish = la_seq_scan_finish,
+	.forget = la_seq_scan_forget,
+};
+
+static inline LaSeqScan *
+la_seq_scan_of(SeqScanState *node)
+{
+	if (unlikely(node != la_last_node))
+	{
+		LaSeqNode  *found = laseq_lookup(la_seq_nodes, node);
+
+		Assert(found != NULL);
+		la_last_node = node;
+		la_last_seq = found->scan;
+	}
+	return la_last_seq;
+}
+
+/* -------------------------------------------------------------------------
+ * Looking ahead
+ * -------------------------------------------------------------------------
+ */
+
+/*
+ * Look-ahead of this scan is over, at least for now.
+ */
+static void
+la_seq_end(LaSeqScan *scan, LaSeqState state)
+{
+	if (scan->has_begun)
+		la_frontier_close(&scan->frontier, scan->position);
+	scan->has_begun = false;
+	scan->state = state;
+}
+
+/*
+ * The shared state of a parallel scan, if it is one whose blocks are handed
+ * out by the server's usual functions.
+ */
+static ParallelBlockTableScanDesc
+la_parallel_blocks(const LaSeqScan *scan)
+{
+	TableScanDesc desc = scan->node->ss.ss_currentScanDesc;
+
+	if (desc->rs_parallel == NULL ||
+		desc->rs_rd->rd_tableam->parallelscan_initialize !=
+		table_block_parallelscan_initialize)
+		return NULL;
+	return (ParallelBlockTableScanDesc) desc->rs_parallel;
+}
+
+/*
+ * Take smaller chunks than the server does, if its are large.
+ */
+static void
+la_limit_chunk(const LaSeqScan *scan)
+{
+	TableScanDesc desc = scan->node->ss.ss_currentScanDesc;
+	ParallelBlockTableScanWorker worker;
+	uint32		most = la_parallel_chunk_size;
+
+	if (desc->rs_rd->rd_tableam != GetHeapamTableAmRoutine())
+		return;
+	worker = ((HeapScanDesc) desc)->rs_parallelworkerdata;
+	if (worker == NULL)
+		return;
+	if (most == 0)
+		most = Min(worker->phsw_chunk_size, LA_STRIPE_BLOCKS);
+	worker->phsw_chunk_size = most;
+}
+
+/*
+ * Where is the scan, counted from its start?
+ */
+static uint64
+la_seq_position(const LaSeqScan *scan, BlockNumber blkno)
+{
+	ParallelBlockTableScanDesc blocks = NULL;
+
+	if (scan->is_parallel)
+		blocks = la_parallel_blocks(scan);
+	if (blocks == NULL)
+		return la_frontier_position(&scan->frontier, blkno);
+
+	/* All that were handed out are somebody's business already. */
+	return pg_atomic_read_u64(&blocks->phs_nallocated);
+}
+
+/*
+ * The first row of a scan, or of a scan that starts anew.
+ */
+static void
+la_seq_begin(LaSeqScan *scan, BlockNumber blkno)
+{
+	Relation	rel = scan->node->ss.ss_currentRelation;
+	BlockNumber start = blkno;
+	BlockNumber nblocks = RelationGetNumberOfBlocks(rel);
+	const LaMethod *method = la_range_method_for(rel);
+
+	if (scan->is_parallel)
+	{
+		ParallelBlockTableScanDesc blocks = la_parallel_blocks(scan);
+
+		if (blocks == NULL)
+		{
+			la_seq_end(scan, LA_SEQ_OUT);
+			return;
+		}
+		start = blocks->phs_startblock;
+		nblocks = blocks->phs_nblocks;
+		la_limit_chunk(scan);
+	}
+	if (method == NULL || blkno >= nblocks || start >= nblocks)
+	{
+		la_seq_end(scan, LA_SEQ_OUT);
+		return;
+	}
+	la_frontier_open(&scan->frontier, rel, method, &scan->base.counters,
+					 start, nblocks);
+	scan->has_begun = true;
+	scan->base.method_name = method->name;
+	scan->state = LA_SEQ_WATCHING;
+	scan->position = la_seq_position(scan, blkno);
+	scan->next_check = scan->position;
+	scan->waits = 0;
+	scan->reads = la_blocks_read();
+	scan->sleeps = la_sleeps();
+}
+
+/*
+ * Move the frontier.  Runs under la_guard_run().
+ */
+static void
+la_seq_advance_body(void *arg)
+{
+	LaSeqScan  *scan = arg;
+
+	if (!la_frontier_advance(&scan->frontier, scan->position))
+		scan->state = LA_SEQ_RESTING;
+}
+
+static void
+la_seq_advance(LaSeqScan *scan)
+{
+	ResourceOwner owner = la_guard_owner_create();
+
+	if (la_guard_run(owner, la_seq_advance_body, scan))
+	{
+		la_guard_owner_free(owner, true);
+		return;
+	}
+	scan->base.counters.errors_total++;
+	la_seq_end(scan, LA_SEQ_OUT);
+}
+
+/*
+ * Has the scan waited since we looked last?
+ */
+static bool
+la_seq_waited(LaSeqScan *scan)
+{
+	int64		reads = la_blocks_read();
+	long		sleeps;
+	bool		waited;
+
+	if (reads == scan->reads)
+		return false;
+	scan->reads = reads;
+	sleeps = la_sleeps();
+	waited = sleeps != scan->sleeps;
+	scan->sleeps = sleeps;
+	return waited;
+}
+
+/*
+ * Once in LA_CHECK_BLOCKS blocks.
+ */
+static void
+la_seq_check(LaSeqScan *scan)
+{
+	bool		waited = la_seq_waited(scan);
+	LaOwnerRef *ref = &scan->frontier.owner;
+
+	switch (scan->state)
+	{
+		case LA_SEQ_WATCHING:
+			if (waited)
+				scan->waits++;
+			if (scan->waits < Min(LA_SEQ_START_WAITS, la_start_after) &&
+				!(la_owner_is_valid(ref) &&
+				  pg_atomic_read_u32(&ref->owner->started) != 0))
+				return;
+			scan->base.counters.scans_total++;
+			scan->state = LA_SEQ_LOOKING;
+			break;
+
+		case LA_SEQ_LOOKING:
+			if (waited)
+			{
+				scan->base.counters.waits_total++;
+				la_frontier_waited(&scan->frontier);
+			}
+			break;
+
+		case LA_SEQ_RESTING:
+			if (!waited)
+				return;
+			scan->state = LA_SEQ_LOOKING;
+			break;
+
+		case LA_SEQ_OUT:
+			return;
+	}
+	la_seq_advance(scan);
+	if (la_owner_is_valid(ref))
+		pg_atomic_write_u32(&ref->owner->started, 1);
+}
+
+/*
+ * The scan has come to another block.
+ */
+static pg_noinline void
+la_seq_moved(LaSeqScan *scan, BlockNumber blkno, ScanDirection direction)
+{
+	uint64		position;
+
+	scan->current = blkno;
+	if (scan->state == LA_SEQ_OUT)
+		return;
+	if (!ScanDirectionIsForward(direction))
+	{
+		la_seq_end(scan, LA_SEQ_OUT);
+		return;
+	}
+	if (!scan->has_begun)
+	{
+		la_seq_begin(scan, blkno);
+		return;
+	}
+	if (blkno >= scan->frontier.nblocks)
+		return;					/* added since the scan began, or no block */
+
+	position = la_seq_position(scan, blkno);
+	if (position < scan->position)
+	{
+		la_seq_end(scan, LA_SEQ_WATCHING);
+		la_seq_begin(scan, blkno);
+		return;
+	}
+	scan->position = position;
+	if (position < scan->next_check)
+		return;
+	scan->next_check = position + LA_CHECK_BLOCKS;
+	la_seq_check(scan);
+}
+
+/* -------------------------------------------------------------------------
+ * The node
+ * -------------------------------------------------------------------------
+ */
+
+/*
+ * The next row of the table, as the server's own function gets it.
+ */
+static TupleTableSlot *
+la_SeqNext(SeqScanState *node)
+{
+	TableScanDesc scandesc = node->ss.ss_currentScanDesc;
+	EState	   *estate = node->ss.ps.state;
+	ScanDirection direction = estate->es_direction;
+	TupleTableSlot *slot = node->ss.ss_ScanTupleSlot;
+	LaSeqScan  *scan;
+	BlockNumber blkno;
+
+	if (scandesc == NULL)
+	{
+		scandesc = table_beginscan(node->ss.ss_currentRelation,
+								   estate->es_snapshot, 0, NULL);
+		node->ss.ss_currentScanDesc = scandesc;
+	}
+	if (!table_scan_getnextslot(scandesc, direction, slot))
+		return NULL;
+
+	scan = la_seq_scan_of(node);
+	blkno = ItemPointerGetBlockNumberNoCheck(&slot->tts_tid);
+	if (unlikely(blkno != scan->current))
+		la_seq_moved(scan, blkno, direction);
+	return slot;
+}
+
+/*
+ * A sequential scan has no condition of its own to check again.
+ */
+static bool
+la_SeqRecheck(SeqScanState *node, TupleTableSlot *slot)
+{
+	return true;
+}
+
+static TupleTableSlot *
+la_ExecSeqScan(PlanState *pstate)
+{
+	SeqScanState *node = castNode(SeqScanState, pstate);
+
+	return ExecScan(&node->ss, (ExecScanAccessMtd) la_SeqNext,
+					(ExecScanRecheckMtd) la_SeqRecheck);
+}
+
+/*
+ * Is the table of a scan one that is worth looking ahead for?
+ */
+bool
+la_seq_scan_is_wanted(SeqScanState *node)
+{
+	Relation	rel = node->ss.ss_currentRelation;
+
+	return la_seqscan && rel != NULL &&
+		(rel->rd_rel->relkind == RELKIND_RELATION ||
+		 rel->rd_rel->relkind == RELKIND_MATVIEW) &&
+		!IsCatalogRelation(rel) &&
+		!RelationUsesLocalBuffers(rel) &&
+		RelationGetNumberOfBlocks(rel) >= (BlockNumber) la_min_table_size;
+}
+
+/*
+ * What the processes of a parallel query know a scan by.
+ */
+static uint64
+la_parallel_key(const SeqScanState *node)
+{
+	return ((uint64) (la_leader_slot() + 1) << 32) |
+		(uint32) (node->ss.ps.plan->plan_node_id + 1);
+}
+
+/*
+ * Start to follow a sequential scan.
+ */
+LaFollowed *
+la_seq_scan_register(MemoryContext query_context, SeqScanState *node)
+{
+	Relation	rel = node->ss.ss_currentRelation;
+	LaSeqScan  *scan = MemoryContextAllocZero(query_context,
+											  sizeof(LaSeqScan));
+	LaSeqNode  *entry;
+	bool		found;
+
+	scan->base.ops = &la_seq_scan_ops;
+	scan->base.node = &node->ss.ps;
+	scan->base.heap_oid = RelationGetRelid(rel);
+	scan->node = node;
+	scan->is_parallel = node->ss.ps.plan->parallel_aware;
+	scan->current = InvalidBlockNumber;
+	scan->frontier.may_begin = !IsParallelWorker();
+	if (scan->is_parallel)
+		scan->frontier.key = la_parallel_key(node);
+
+	/* The leader may never get to scan; the others look for its slot. */
+	if (scan->is_parallel && scan->frontier.may_begin)
+	{
+		LaTarget	target;
+
+		la_owner_target_of(&target, rel, MAIN_FORKNUM);
+		(void) la_owner_begin(&scan->frontier.owner, &target,
+							  scan->frontier.key);
+	}
+
+	if (la_seq_nodes == NULL)
+		la_seq_nodes = laseq_create(TopMemoryContext, 16, NULL);
+	entry = laseq_insert(la_seq_nodes, node, &found);
+	Assert(!found);
+	entry->scan = scan;
+	la_last_node = NULL;
+
+	ExecSetExecProcNode(&node->ss.ps, la_ExecSeqScan);
+	return &scan->base;
+}
+
+static void
+la_seq_scan_pause(LaFollowed *followed)
+{
+	LaSeqScan  *scan = (LaSeqScan *) followed;
+
+	/* What the process sleeps while its client is away is no wait. */
+	if (scan->has_begun)
+		scan->sleeps = la_sleeps();
+}
+
+/*
+ * The query ends in order.
+ */
+static void
+la_seq_scan_finish(LaFollowed *followed)
+{
+	LaSeqScan  *scan = (LaSeqScan *) followed;
+
+	la_seq_end(scan, LA_SEQ_OUT);
+	if (scan->frontier.may_begin && scan->frontier.owner.owner != NULL)
+		la_owner_end(&scan->frontier.owner);
+}
+
+/*
+ * The query's memory goes.
+ */
+static void
+la_seq_scan_forget(LaFollowed *followed)
+{
+	LaSeqScan  *scan = (LaSeqScan *) followed;
+
+	(void) laseq_delete(la_seq_nodes, scan->node);
+	la_last_node = NULL;
+	la_last_seq = NULL;
+}
+
+#endif							/* LA_HAVE_SEQ_STREAM */

@@ -1,0 +1,231 @@
+/*-------------------------------------------------------------------------
+ *
+ * frontier.c
+ *	  The window of a scan in physical order: all blocks up to a frontier.
+ *
+ * A scan that reads every block of a relation in order needs no set of blocks,
+ * no sorting and no source to ask: what comes next is the next block.  So in
+ * place of a window it has a frontier, and "looking ahead" means to keep that
+ * at some distance in front of the scan.
+ *
+ * A scan may start anywhere (synchronized scans) and goes once round.  We
+ * count from where it started:
+ *
+ *		block		0	1	2	3	4	5	6	7	8	9
+ *		position	6	7	8	9	0	1	2	3	4	5	(started at block 4)
+ *							^			  ^
+ *						frontier 8	  scan at 2: 3 to 7 are asked for
+ *
+ * Processes of a parallel scan take chunks of blocks from a shared counter;
+ * that counter is the position, and the frontier is shared, too, in the owner's
+ * slot.  Who finds it too near moves it with one atomic exchange and asks for
+ * what lies between, so that no block is asked for twice.
+ *
+ * Asked for in steps of LA_STEP_BLOCKS.  The distance begins small and doubles
+ * while the scan waits, up to what the ring of the I/O service has room for; a
+ * reader that is only just ahead is worse than none, because then two processes
+ * read one file by turns and the kernel's own read-ahead gives up.
+ *
+ * Blocks that are in shared buffers need nobody.  The first block of each step
+ * is looked up; after LA_RESIDENT_STEPS hits in a row the caller is told to
+ * rest.
+ *
+ * Copyright (c) 2026, the pg_lookahead authors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "compat.h"
+#include "method/method.h"
+#include "window/frontier.h"
+#include "window/window.h"
+
+#define LA_STEP_BLOCKS		64
+#define LA_FIRST_STEPS		4
+#define LA_RESIDENT_STEPS	8
+
+/* The kernel is advised of at most 16 MB in front of a scan. */
+#define LA_ADVICE_DISTANCE	(16 * 1024 * 1024 / BLCKSZ)
+
+/*
+ * Prepare to look ahead of a scan that begins at block "start".
+ */
+void
+la_frontier_open(LaFrontier *frontier, Relation rel, const LaMethod *method,
+				 LaCounters *counters, BlockNumber start, BlockNumber nblocks)
+{
+	frontier->rel = rel;
+	frontier->method = method;
+	frontier->counters = counters;
+	frontier->start = start;
+	frontier->nblocks = nblocks;
+	frontier->local_frontier = 0;
+	frontier->distance = LA_FIRST_STEPS * LA_STEP_BLOCKS;
+	frontier->resident = 0;
+}
+
+/*
+ * Have a valid owner, if the scan is to have one.
+ */
+static bool
+la_frontier_has_owner(LaFrontier *frontier)
+{
+	LaTarget	target;
+
+	if (la_owner_is_valid(&frontier->owner))
+		return true;
+	if (!frontier->may_begin)
+		return la_owner_find(&frontier->owner, frontier->key);
+	la_owner_target_of(&target, frontier->rel, MAIN_FORKNUM);
+	return la_owner_begin(&frontier->owner, &target, frontier->key);
+}
+
+/*
+ * The block of a position.
+ */
+static inline BlockNumber
+la_frontier_block(const LaFrontier *frontier, uint64 position)
+{
+	uint64		blkno = frontier->start + position;
+
+	return (BlockNumber) (blkno < frontier->nblocks ? blkno :
+						  blkno - frontier->nblocks);
+}
+
+/*
+ * Ask for the blocks of positions from to until - 1, which do not wrap round.
+ */
+static void
+la_frontier_ask(LaFrontier *frontier, uint64 from, uint64 until)
+{
+	BlockNumber first = la_frontier_block(frontier, from);
+	int			n = (int) (until - from);
+	int			asked = n;
+
+	if (la_block_is_resident(la_rel_locator(frontier->rel), MAIN_FORKNUM,
+							 first))
+		frontier->resident++;
+	else
+		frontier->resident = 0;
+	if (frontier->resident > 1)
+	{
+		frontier->counters->blocks_hit_total += n;
+		return;
+	}
+
+	if (frontier->method->id == LA_METHOD_WORKER)
+		asked = la_owner_ask(&frontier->owner, first, n, until);
+	else
+		la_file_advise(RelationGetSmgr(frontier->rel), MAIN_FORKNUM, first, n);
+	frontier->counters->blocks_issued_total += asked;
+	frontier->counters->blocks_dropped_total += n - asked;
+	frontier->counters->windows_total++;
+}
+
+/*
+ * Take the next step in front of the scan, if nobody else does.  Returns false
+ * if the frontier is far enough, or at the end.
+ */
+static bool
+la_frontier_take(LaFrontier *frontier, uint64 position, int distance,
+				 uint64 *from, uint64 *until)
+{
+	bool		is_shared = frontier->owner.owner != NULL;
+	uint64		now = is_shared ?
+		pg_atomic_read_u64(&frontier->owner.owner->frontier) :
+		frontier->local_frontier;
+	uint64		wrap = frontier->nblocks - frontier->start;
+
+	for (;;)
+	{
+		/* Overtaken, or begun again: from here on. */
+		*from = now;
+		if (*from < position + 1 ||
+			*from > position + 2 * (uint64) distance + LA_STEP_BLOCKS)
+			*from = position + 1;
+		if (*from >= frontier->nblocks ||
+			*from + LA_STEP_BLOCKS > position + distance)
+			return false;
+		*until = Min(*from + LA_STEP_BLOCKS, (uint64) frontier->nblocks);
+		if (*from < wrap && *until > wrap)
+			*until = wrap;
+
+		if (!is_shared)
+		{
+			frontier->local_frontier = *until;
+			return true;
+		}
+		if (pg_atomic_compare_exchange_u64(&frontier->owner.owner->frontier,
+										   &now, *until))
+			return true;
+	}
+}
+
+/*
+ * The scan is at this position: move the frontier on.  May raise errors; to be
+ * called under la_guard_run().  Returns false if the blocks are there already
+ * and look-ahead may rest.
+ */
+bool
+la_frontier_advance(LaFrontier *frontier, uint64 position)
+{
+	int			distance = frontier->distance;
+	uint64		from,
+				until;
+
+	if (frontier->method->id == LA_METHOD_WORKER)
+	{
+		if (!la_frontier_has_owner(frontier))
+			return true;
+		pg_atomic_write_u64(&frontier->owner.owner->position, position);
+		pg_atomic_write_u64(&frontier->owner.owner->moved_us, la_now_us());
+		distance = Min(distance, la_owner_share());
+	}
+	else
+		distance = Min(distance, LA_ADVICE_DISTANCE);
+
+	while (la_frontier_take(frontier, position, distance, &from, &until))
+		la_frontier_ask(frontier, from, until);
+	frontier->counters->depth_max = Max(frontier->counters->depth_max,
+										distance);
+	if (frontier->resident < LA_RESIDENT_STEPS)
+		return true;
+	frontier->resident = 0;
+	return false;
+}
+
+/*
+ * The scan has waited all the same: look further ahead.
+ */
+void
+la_frontier_waited(LaFrontier *frontier)
+{
+	if (frontier->distance < (int) frontier->nblocks)
+		frontier->distance *= 2;
+}
+
+/*
+ * The scan ends, or starts anew.  Counts what was asked for and not come to.
+ */
+void
+la_frontier_close(LaFrontier *frontier, uint64 position)
+{
+	LaCounters *counters = frontier->counters;
+	uint64		reached = frontier->local_frontier;
+	uint64		ahead;
+
+	if (la_owner_is_valid(&frontier->owner))
+	{
+		reached = pg_atomic_read_u64(&frontier->owner.owner->frontier);
+		if (frontier->may_begin)
+			la_owner_end(&frontier->owner);
+	}
+	ahead = reached > position + 1 ? reached - position - 1 : 0;
+	ahead = Min(ahead, (uint64) counters->blocks_issued_total -
+				counters->blocks_used_total - counters->blocks_wasted_total);
+	counters->blocks_wasted_total += ahead;
+	counters->blocks_used_total = counters->blocks_issued_total -
+		counters->blocks_wasted_total;
+	frontier->local_frontier = 0;
+}

@@ -1,0 +1,58 @@
+/*-------------------------------------------------------------------------
+ *
+ * frontier.h
+ *	  The window of a scan in physical order: all blocks up to a frontier.
+ *
+ * Copyright (c) 2026, the pg_lookahead authors
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef LA_FRONTIER_H
+#define LA_FRONTIER_H
+
+#include "report/counters.h"
+#include "service/service.h"
+
+struct LaMethod;
+
+/*
+ * A scan of all blocks of a relation, once round from some start.  Positions
+ * count from that start; see frontier.c.
+ */
+typedef struct LaFrontier
+{
+	/* immutable after la_frontier_open() */
+	Relation	rel;
+	const struct LaMethod *method;	/* advice or worker */
+	LaCounters *counters;		/* the scan's */
+	BlockNumber start;			/* the block of position 0 */
+	BlockNumber nblocks;		/* of the relation */
+
+	LaOwnerRef	owner;			/* shared by the processes of a parallel scan */
+	uint64		key;			/* for finding the owner, or 0 */
+	bool		may_begin;		/* this process begins the owner */
+
+	/* without an owner (method advice, serial scan) it is ours alone */
+	uint64		local_frontier;
+
+	int			distance;		/* blocks to be ahead */
+	int			resident;		/* ranges in a row that were there already */
+} LaFrontier;
+
+extern void la_frontier_open(LaFrontier *frontier, Relation rel,
+							 const struct LaMethod *method,
+							 LaCounters *counters, BlockNumber start,
+							 BlockNumber nblocks);
+extern bool la_frontier_advance(LaFrontier *frontier, uint64 position);
+extern void la_frontier_waited(LaFrontier *frontier);
+extern void la_frontier_close(LaFrontier *frontier, uint64 position);
+
+/* The position of a block, counted from where the scan began. */
+static inline uint64
+la_frontier_position(const LaFrontier *frontier, BlockNumber blkno)
+{
+	return blkno >= frontier->start ? blkno - frontier->start :
+		(uint64) blkno + frontier->nblocks - frontier->start;
+}
+
+#endif							/* LA_FRONTIER_H */
