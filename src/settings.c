@@ -72,6 +72,14 @@ la_check_method(int *newval, void **extra, GucSource source)
 void
 la_settings_define(void)
 {
+	/*
+	 * Where the library is not preloaded a setting that needs a restart cannot
+	 * be defined any more, and has no effect; but it may be in the
+	 * configuration file.
+	 */
+	GucContext	server_wide = process_shared_preload_libraries_in_progress ?
+		PGC_POSTMASTER : PGC_SIGHUP;
+
 	DefineCustomBoolVariable("pg_lookahead.enabled",
 							 "Enables look-ahead in this session.",
 							 "If off, no scan is followed and nothing is read ahead. "
@@ -115,7 +123,7 @@ la_settings_define(void)
 							LA_DEFAULT_IO_WORKERS,
 							LA_MIN_IO_WORKERS,
 							LA_MAX_IO_WORKERS,
-							PGC_POSTMASTER,
+							server_wide,
 							0,
 							NULL, NULL, NULL);
 

@@ -70,6 +70,7 @@ la_queue_put(LaWorker *worker, const LaRequest *request)
 	}
 	SpinLockRelease(&worker->mutex);
 
+	/* A full barrier, too: the request must be there when we look. */
 	pg_atomic_fetch_add_u64(&worker->counters.requests, 1);
 	if (merged)
 		pg_atomic_fetch_add_u64(&worker->counters.merged, 1);

@@ -30,6 +30,9 @@ DEFAULT_IO_CONCURRENCY = 64
 # Below these a ratio means nothing, or nothing bad.
 ENOUGH_BLOCKS = 1000
 MUCH_WASTE = 0.2
+# Workers of the I/O service: enough to keep a fast device busy, and the default.
+DIRECT_IO_WORKERS = 8
+USUAL_SERVICE_WORKERS = 2
 LOWER_DISTANCE = 64
 
 MOSTLY_CACHED = 0.9
@@ -244,20 +247,47 @@ def _reset(entry: RoleSetting) -> str:
     return f"ALTER ROLE {role}{where} RESET {entry.name};"
 
 
+def service_workers() -> str:
+    return f"ALTER SYSTEM SET {LIBRARY}.io_workers = {DIRECT_IO_WORKERS};"
+
+
+def _few_service_workers(facts: Facts) -> Iterator[Finding]:
+    """A worker has one read in flight; with direct I/O nobody else has any."""
+    number = facts.number(f"{LIBRARY}.io_workers")
+    if number is None or number < 0:
+        number = USUAL_SERVICE_WORKERS
+    if number >= DIRECT_IO_WORKERS:
+        return
+    yield Finding(
+        "few-service-workers",
+        WARNING,
+        f"Direct I/O with {number} workers of the I/O service",
+        "Each worker has one read in flight, and with direct I/O the kernel has none. Each takes"
+        " one of max_worker_processes.",
+        (service_workers(), restart(facts)),
+    )
+
+
 def direct_io(facts: Facts) -> Iterator[Finding]:
     """With direct I/O the kernel caches nothing: advice is in vain."""
     words = facts.words("debug_io_direct")
     if "data" not in words:
         return
-    if facts.major < 18:
-        rest = ", ".join(word for word in words if word != "data")
+    if facts.method == "worker":
+        yield from _few_service_workers(facts)
+    elif facts.major < 18:
+        preload = [*facts.words("shared_preload_libraries"), LIBRARY]
+        commands = (service_workers(), restart(facts))
+        if not facts.preloaded:
+            commands = (alter_list("shared_preload_libraries", preload), *commands)
         yield Finding(
             "direct-io",
             PROBLEM,
-            f"debug_io_direct contains data, and PostgreSQL {facts.major} has no asynchronous I/O",
-            "On this version look-ahead is advice to the kernel, which does nothing with direct"
-            " I/O. There is no method with workers of its own yet.",
-            (f"ALTER SYSTEM SET debug_io_direct = {quote_literal(rest)};", restart(facts)),
+            "Direct I/O without the I/O service: nothing is read ahead",
+            f"PostgreSQL {facts.major} has no asynchronous I/O, and advice to the kernel does"
+            " nothing with direct I/O. The workers of the I/O service can read; they need the"
+            " library to be preloaded by the server.",
+            commands,
         )
     elif facts.value("io_method") == "sync":
         yield Finding(

@@ -33,6 +33,7 @@ SETTINGS = (
     "io_workers",
     "pg_lookahead.enabled",
     "pg_lookahead.io_concurrency",
+    "pg_lookahead.io_workers",
     "pg_lookahead.max_distance",
     "pg_lookahead.method",
     "session_preload_libraries",

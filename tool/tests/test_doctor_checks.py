@@ -242,8 +242,29 @@ def test_direct_io_before_18() -> None:
     given = facts(changed, version_num=170011, version="17.11", method="none")
     finding = only(examine(given), "direct-io")
     assert finding.severity == PROBLEM
-    assert finding.commands[0] == "ALTER SYSTEM SET debug_io_direct = 'wal';"
-    assert "no method with workers" in finding.explanation
+    assert finding.commands[0] == "ALTER SYSTEM SET pg_lookahead.io_workers = 8;"
+
+
+def test_direct_io_before_18_without_preloading() -> None:
+    changed = {"debug_io_direct": "data", "shared_preload_libraries": "auto_explain"}
+    given = facts(changed, version_num=170011, method="none", preloaded=False)
+    (finding,) = (found for found in examine(given) if found.id == "direct-io")
+    assert finding.commands[0].endswith("= 'auto_explain', 'pg_lookahead';")
+    assert finding.commands[1] == "ALTER SYSTEM SET pg_lookahead.io_workers = 8;"
+
+
+@pytest.mark.parametrize(("workers", "number"), [("-1", 2), ("2", 2), ("7", 7)])
+def test_few_service_workers(workers: str, number: int) -> None:
+    changed = {"debug_io_direct": "data", "pg_lookahead__io_workers": workers}
+    given = facts(changed, version_num=170011, method="worker")
+    finding = only(examine(given), "few-service-workers")
+    assert finding.severity == WARNING
+    assert f"with {number} workers" in finding.title
+
+
+def test_enough_service_workers() -> None:
+    changed = {"debug_io_direct": "data", "pg_lookahead__io_workers": "8"}
+    assert examine(facts(changed, version_num=170011, method="worker")) == []
 
 
 def test_direct_io_for_wal_only() -> None:
