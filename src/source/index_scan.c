@@ -393,7 +393,9 @@ la_judge_gap(LaIndexScan *scan)
 	if (waited)
 		scan->wait_ns += ns;
 
-	if (missed && la_pace_read(&scan->pace, waited) &&
+	/* What "aio" and "worker" have read is no miss, and is to be counted. */
+	if ((missed || scan->state == LA_SCAN_LOOKING) &&
+		la_pace_read(&scan->pace, waited, ns) &&
 		la_pace_clock(&scan->pace, la_wall_ns()))
 	{
 		if (scan->state == LA_SCAN_LOOKING)

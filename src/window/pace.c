@@ -43,7 +43,8 @@
  * makes the kernel read on.  How good it is depends on the device's read-ahead
  * setting, which is 128 kB here and 8 MB there, so we measure.  When such a
  * scan waits, it is timed without look-ahead for LA_TRIAL_LENGTH blocks read,
- * then with it for as many, each after LA_TRIAL_RAMP to settle.  The length is
+ * then, if it has lost enough time to waits, with it for as many, each after
+ * LA_TRIAL_RAMP to settle.  The length is
  * that of two of the largest reads that a kernel makes ahead, or one that falls
  * into the one time and not into the other would decide.  Look-ahead stays if
  * it takes less than LA_TRIAL_SHARE of the time; if not, it stays away for a
@@ -74,6 +75,7 @@
 #define LA_NEAR_BLOCKS		64
 #define LA_TRIAL_RAMP		512
 #define LA_TRIAL_LENGTH		2048
+#define LA_TRIAL_CHECK		128
 #define LA_TRIAL_WON_LENGTH	(16 * LA_TRIAL_LENGTH)
 #define LA_TRIAL_SHARE(ns)	((ns) / 10 * 8)
 #define LA_FIRST_HOLD		(8 * LA_TRIAL_LENGTH)
@@ -114,6 +116,7 @@ la_pace_enter_trial(LaPace *pace, LaTrial trial)
 	pace->trial = trial;
 	pace->trial_reads = 0;
 	pace->trial_waits = 0;
+	pace->trial_wait_ns = 0;
 	pace->trial_start_ns = 0;
 }
 
@@ -162,24 +165,30 @@ la_pace_moved(LaPace *pace, BlockNumber blkno)
 
 /*
  * The block that the scan has done with was read, from storage or from the
- * kernel's page cache.  Returns true if the pace wants to know the time; then
- * call la_pace_clock().
+ * kernel's page cache; if it waited, for this long.  Returns true if the pace
+ * wants to know the time; then call la_pace_clock().
  */
 bool
-la_pace_read(LaPace *pace, bool waited)
+la_pace_read(LaPace *pace, bool waited, int64 ns)
 {
 	if (pace->trial == LA_TRIAL_NONE)
 		return false;
 
 	pace->trial_reads++;
 	if (waited)
+	{
 		pace->trial_waits++;
+		pace->trial_wait_ns += ns;
+	}
 	switch (pace->trial)
 	{
 		case LA_TRIAL_WATCH:
-		case LA_TRIAL_LOOK:
 			return pace->trial_start_ns == 0 ||
 				pace->trial_reads >= LA_TRIAL_LENGTH;
+		case LA_TRIAL_LOOK_RAMP:
+		case LA_TRIAL_LOOK:
+			return pace->trial_start_ns == 0 ||
+				pace->trial_reads % LA_TRIAL_CHECK == 0;
 		case LA_TRIAL_WON:
 			return pace->trial_reads >= LA_TRIAL_WON_LENGTH;
 		case LA_TRIAL_LOST:
@@ -187,6 +196,16 @@ la_pace_read(LaPace *pace, bool waited)
 		default:
 			return pace->trial_reads >= LA_TRIAL_RAMP;
 	}
+}
+
+/*
+ * Does it take more than "times" the time that it took without look-ahead?
+ * Then a trial need not go on to its end.
+ */
+static bool
+la_pace_is_behind(const LaPace *pace, int64 took, int times)
+{
+	return took > pace->watch_ns * times * pace->trial_reads / LA_TRIAL_LENGTH;
 }
 
 /*
@@ -222,12 +241,30 @@ la_pace_clock(LaPace *pace, int64 now_ns)
 				la_pace_enter_trial(pace, LA_TRIAL_NONE);
 				break;
 			}
+			/* If all waits went away, would that be enough? */
+			if (pace->trial_wait_ns < took - LA_TRIAL_SHARE(took))
+			{
+				la_pace_enter_trial(pace, LA_TRIAL_LOST);
+				break;
+			}
 			pace->watch_ns = took;
 			pace->distance = pace->max_distance;
 			la_pace_enter_trial(pace, LA_TRIAL_LOOK_RAMP);
+			pace->trial_start_ns = now_ns;
 			return true;
 
 		case LA_TRIAL_LOOK_RAMP:
+			if (la_pace_is_behind(pace, took, 3))
+			{
+				la_pace_enter_trial(pace, LA_TRIAL_LOST);
+				return true;
+			}
+			if (pace->trial_reads < LA_TRIAL_RAMP)
+				break;
+			la_pace_enter_trial(pace, LA_TRIAL_LOOK);
+			pace->trial_start_ns = now_ns;
+			break;
+
 		case LA_TRIAL_WON:
 			la_pace_enter_trial(pace, LA_TRIAL_LOOK);
 			pace->trial_start_ns = now_ns;
@@ -240,7 +277,11 @@ la_pace_clock(LaPace *pace, int64 now_ns)
 				pace->trial_start_ns = now_ns;
 				break;
 			}
-			if (took <= LA_TRIAL_SHARE(pace->watch_ns))
+			if (pace->trial_reads < LA_TRIAL_LENGTH &&
+				!la_pace_is_behind(pace, took, 2))
+				break;
+			if (pace->trial_reads >= LA_TRIAL_LENGTH &&
+				took <= LA_TRIAL_SHARE(pace->watch_ns))
 			{
 				la_pace_enter_trial(pace, LA_TRIAL_WON);
 				break;
@@ -370,6 +411,15 @@ la_pace_filled(LaPace *pace, int nblocks, int nreads)
 
 	if (nblocks == 0)
 		return false;
+
+	/* It started before its pattern was to be seen: now it must prove itself. */
+	if (pace->trial == LA_TRIAL_NONE && pace->start_after > 0 &&
+		pace->moves >= LA_SHARE_MOVES && la_pace_is_sequential(pace))
+	{
+		la_pace_enter_trial(pace, LA_TRIAL_WATCH_RAMP);
+		la_pace_rest(pace);
+		return true;
+	}
 
 	if (nreads == 0)
 	{
