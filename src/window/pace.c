@@ -73,6 +73,7 @@
 #define LA_SHARE			65536	/* the whole, in fixed point */
 #define LA_SHARE_MOVES		32	/* moves that the averages remember */
 #define LA_NEAR_BLOCKS		64
+#define LA_CLEAR_BLOCKS		4
 #define LA_TRIAL_RAMP		512
 #define LA_TRIAL_LENGTH		2048
 #define LA_TRIAL_CHECK		128
@@ -101,13 +102,19 @@ la_pace_init(LaPace *pace, int start_after, int max_distance,
 
 /*
  * Does the scan work its way forward through neighbouring blocks?
+ *
+ * It may go to and fro on its way; so what counts is how far it has come since
+ * its last far move.  As long as that is not clear we take it for forward.
  */
 static bool
 la_pace_is_sequential(const LaPace *pace)
 {
+	BlockNumber up = pace->highest - pace->origin;
+	BlockNumber down = pace->origin - pace->lowest;
+
 	return pace->has_page_cache &&
 		pace->near_share > LA_SHARE * 3 / 4 &&
-		pace->up_share >= pace->down_share;
+		down <= up + LA_CLEAR_BLOCKS;
 }
 
 static void
@@ -145,7 +152,8 @@ la_pace_moved(LaPace *pace, BlockNumber blkno)
 
 	if (pace->last == InvalidBlockNumber)
 	{
-		pace->last = pace->highest = pace->lowest = blkno;
+		pace->last = blkno;
+		pace->origin = pace->highest = pace->lowest = blkno;
 		return;
 	}
 
@@ -153,12 +161,10 @@ la_pace_moved(LaPace *pace, BlockNumber blkno)
 		LA_NEAR_BLOCKS;
 	pace->last = blkno;
 	if (!near)
-		pace->highest = pace->lowest = blkno;
+		pace->origin = pace->highest = pace->lowest = blkno;
 	if (pace->moves < LA_SHARE_MOVES)
 		pace->moves++;
 	la_share(&pace->near_share, near, pace->moves);
-	la_share(&pace->up_share, blkno > pace->highest, pace->moves);
-	la_share(&pace->down_share, blkno < pace->lowest, pace->moves);
 	pace->highest = Max(pace->highest, blkno);
 	pace->lowest = Min(pace->lowest, blkno);
 }

@@ -37,14 +37,13 @@ typedef struct LaPace
 	int			max_distance;	/* setting, copied at the scan's start */
 	bool		has_page_cache; /* the kernel caches, and may read ahead */
 
-	/* how the scan moves; decaying averages, LA_SHARE is all */
+	/* how the scan moves; a decaying average, LA_SHARE is all */
 	int			moves;			/* saturating */
 	BlockNumber last;
-	BlockNumber highest;		/* since the last far move */
-	BlockNumber lowest;			/* since the last far move */
+	BlockNumber origin;			/* where the last far move went */
+	BlockNumber highest;		/* since then */
+	BlockNumber lowest;			/* since then */
 	int			near_share;		/* moves of less than LA_NEAR_BLOCKS */
-	int			up_share;		/* moves to a new highest block */
-	int			down_share;		/* moves to a new lowest block */
 
 	/* the trial */
 	LaTrial		trial;
