@@ -37,6 +37,13 @@ int			la_max_distance = LA_DEFAULT_MAX_DISTANCE;
 int			la_io_concurrency = LA_DEFAULT_IO_CONCURRENCY;
 int			la_start_after = LA_DEFAULT_START_AFTER;
 
+/*
+ * Where the library is not preloaded a setting that needs a restart cannot be
+ * defined any more, and has no effect; but it may be in the configuration file.
+ */
+#define LA_PGC_RESTART \
+	(process_shared_preload_libraries_in_progress ? PGC_POSTMASTER : PGC_SIGHUP)
+
 static const struct config_enum_entry la_method_options[] =
 {
 	{"auto", LA_METHOD_AUTO, false},
@@ -72,14 +79,6 @@ la_check_method(int *newval, void **extra, GucSource source)
 void
 la_settings_define(void)
 {
-	/*
-	 * Where the library is not preloaded a setting that needs a restart cannot
-	 * be defined any more, and has no effect; but it may be in the
-	 * configuration file.
-	 */
-	GucContext	server_wide = process_shared_preload_libraries_in_progress ?
-		PGC_POSTMASTER : PGC_SIGHUP;
-
 	DefineCustomBoolVariable("pg_lookahead.enabled",
 							 "Enables look-ahead in this session.",
 							 "If off, no scan is followed and nothing is read ahead. "
@@ -123,7 +122,7 @@ la_settings_define(void)
 							LA_DEFAULT_IO_WORKERS,
 							LA_MIN_IO_WORKERS,
 							LA_MAX_IO_WORKERS,
-							server_wide,
+							LA_PGC_RESTART,
 							0,
 							NULL, NULL, NULL);
 

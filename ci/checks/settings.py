@@ -21,6 +21,7 @@ CONTEXTS = {
     "PGC_SUSET": "superuser",
     "PGC_SIGHUP": "sighup",
     "PGC_POSTMASTER": "postmaster",
+    "LA_PGC_RESTART": "postmaster",
 }
 
 # Where the arguments stand: default, lowest, highest, context.

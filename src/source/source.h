@@ -12,8 +12,8 @@
  *	scout.c			a second scan of the same index with the same keys
  *	leaf_items.c	the rest of the leaf page a parallel scan is on
  *
- * Leaf pages of an index will be further sources of the same contract.  Scans in
- * physical order need none: see window/frontier.h.
+ * Leaf pages of an index will be further sources of the same contract.  Scans
+ * in physical order need none: see window/frontier.h.
  *
  * Copyright (c) 2026, the pg_lookahead authors
  *

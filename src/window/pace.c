@@ -418,7 +418,7 @@ la_pace_filled(LaPace *pace, int nblocks, int nreads)
 	if (nblocks == 0)
 		return false;
 
-	/* It started before its pattern was to be seen: now it must prove itself. */
+	/* Its pattern is to be seen only now: it must prove itself. */
 	if (pace->trial == LA_TRIAL_NONE && pace->start_after > 0 &&
 		pace->moves >= LA_SHARE_MOVES && la_pace_is_sequential(pace))
 	{
