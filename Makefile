@@ -12,6 +12,7 @@ OBJS = \
 	src/hook/executor.o \
 	src/hook/explain.o \
 	src/hook/index_am.o \
+	src/source/bitmap_scan.o \
 	src/source/index_scan.o \
 	src/source/leaf_items.o \
 	src/source/scout.o \

@@ -10,6 +10,8 @@
  * Capabilities are macros that are always defined, as 0 or 1:
  *
  *	LA_HAVE_AIO			StartReadBuffers() starts I/O that runs on its own (18)
+ *	LA_HAVE_BITMAP_STREAM	bitmap heap scans have a stream (18); before
+ *						that, the node itself advises the kernel
  *	LA_HAVE_NODE_HOOK	EXPLAIN calls us for each plan node (18)
  *	LA_HAVE_DIRECT_IO	debug_io_direct exists (16)
  *	LA_HAVE_SIZED_RING	buffer rings can be of any size (16)
@@ -30,6 +32,7 @@
 #include "funcapi.h"
 #include "miscadmin.h"
 #include "nodes/execnodes.h"
+#include "nodes/tidbitmap.h"
 #include "pgstat.h"
 #include "storage/buf_internals.h"
 #include "storage/bufmgr.h"
@@ -215,6 +218,54 @@ la_wait_event_worker_main(void)
 #define la_stat_numscans(rel) ((rel)->pgstat_info->t_counts.t_numscans)
 #define la_stat_fetched(rel) ((rel)->pgstat_info->t_counts.t_blocks_fetched)
 #define la_stat_hit(rel) ((rel)->pgstat_info->t_counts.t_blocks_hit)
+#endif
+
+/*
+ * 18 reads bitmap heap scans through a stream, and has iterators over a bitmap
+ * that return a block; earlier ones return a pointer, and those over a private
+ * bitmap have another name.
+ */
+#if PG_VERSION_NUM >= 180000
+#define LA_HAVE_BITMAP_STREAM 1
+#define la_bitmap_pages(node) \
+	((int64) ((node)->stats.exact_pages + (node)->stats.lossy_pages))
+static inline BlockNumber
+la_tbm_private_next(TBMPrivateIterator *iterator)
+{
+	TBMIterateResult result;
+
+	return tbm_private_iterate(iterator, &result) ?
+		result.blockno : InvalidBlockNumber;
+}
+static inline BlockNumber
+la_tbm_shared_next(TBMSharedIterator *iterator)
+{
+	TBMIterateResult result;
+
+	return tbm_shared_iterate(iterator, &result) ?
+		result.blockno : InvalidBlockNumber;
+}
+#else
+#define LA_HAVE_BITMAP_STREAM 0
+#define la_bitmap_pages(node) \
+	((int64) ((node)->exact_pages + (node)->lossy_pages))
+#define TBMPrivateIterator TBMIterator
+#define tbm_begin_private_iterate(tbm) tbm_begin_iterate(tbm)
+#define tbm_end_private_iterate(iterator) tbm_end_iterate(iterator)
+static inline BlockNumber
+la_tbm_private_next(TBMPrivateIterator *iterator)
+{
+	TBMIterateResult *result = tbm_iterate(iterator);
+
+	return result ? result->blockno : InvalidBlockNumber;
+}
+static inline BlockNumber
+la_tbm_shared_next(TBMSharedIterator *iterator)
+{
+	TBMIterateResult *result = tbm_shared_iterate(iterator);
+
+	return result ? result->blockno : InvalidBlockNumber;
+}
 #endif
 
 /*

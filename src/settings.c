@@ -22,6 +22,7 @@
 #include "settings.h"
 #include "utils/guc.h"
 
+bool		la_bitmapscan = true;
 bool		la_enabled = true;
 bool		la_seqscan = true;
 int			la_io_workers = LA_DEFAULT_IO_WORKERS;
@@ -79,6 +80,15 @@ la_check_method(int *newval, void **extra, GucSource source)
 void
 la_settings_define(void)
 {
+	DefineCustomBoolVariable("pg_lookahead.bitmapscan",
+							 "Enables look-ahead for bitmap heap scans.",
+							 "An effective_io_concurrency of 0 switches it off, too.",
+							 &la_bitmapscan,
+							 true,
+							 PGC_USERSET,
+							 0,
+							 NULL, NULL, NULL);
+
 	DefineCustomBoolVariable("pg_lookahead.enabled",
 							 "Enables look-ahead in this session.",
 							 "If off, no scan is followed and nothing is read ahead. "

@@ -67,6 +67,7 @@ typedef enum LaMethodId
 #define LA_MIN_STATUS_INTERVAL		100
 #define LA_MAX_STATUS_INTERVAL		60000
 
+extern bool la_bitmapscan;
 extern bool la_enabled;
 extern bool la_seqscan;
 extern int	la_io_workers;		/* processes, -1: see above */

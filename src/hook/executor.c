@@ -33,6 +33,7 @@
 #include "hook/index_am.h"
 #include "nodes/nodeFuncs.h"
 #include "settings.h"
+#include "source/bitmap_scan.h"
 #include "source/index_scan.h"
 #include "source/seq_scan.h"
 #include "utils/lsyscache.h"
@@ -218,6 +219,21 @@ la_register_seq_scan(LaWalk *walk, SeqScanState *node)
 		dlist_push_tail(&walk->query->scans, &scan->query_link);
 }
 
+/*
+ * Register a bitmap heap scan node.
+ */
+static void
+la_register_bitmap_scan(LaWalk *walk, BitmapHeapScanState *node)
+{
+	LaFollowed *scan;
+
+	if (!la_bitmap_scan_is_wanted(node) ||
+		la_is_registered(walk, &node->ss.ps))
+		return;
+	scan = la_bitmap_scan_register(la_walk_context(walk), node);
+	dlist_push_tail(&walk->query->scans, &scan->query_link);
+}
+
 static bool
 la_walk_plan(PlanState *node, void *arg)
 {
@@ -240,6 +256,9 @@ la_walk_plan(PlanState *node, void *arg)
 		case T_IndexOnlyScanState:
 			index = ((IndexOnlyScanState *) node)->ioss_RelationDesc;
 			la_register_index_scan(walk, node, index);
+			break;
+		case T_BitmapHeapScanState:
+			la_register_bitmap_scan(walk, (BitmapHeapScanState *) node);
 			break;
 		case T_SeqScanState:
 			la_register_seq_scan(walk, (SeqScanState *) node);

@@ -1,0 +1,976 @@
+/*-------------------------------------------------------------------------
+ *
+ * bitmap_scan.c
+ *	  Follows the bitmap heap scans of plans.
+ *
+ * A bitmap heap scan knows all its blocks before it reads the first: they are
+ * in the bitmap, sorted.  So the source of look-ahead is a second iterator over
+ * the same bitmap, and there is nothing to guess:
+ *
+ *		bitmap		3	4	5	19	40	41	42	43	77	...
+ *							^scan			^iterator of look-ahead
+ *		window					19	40-42
+ *
+ * PostgreSQL prefetches here, too.  Up to 17 the node advises the kernel of
+ * effective_io_concurrency blocks in front of the scan, one by one; the default
+ * is 1.  From 18 a stream reads ahead, and its depth is the same setting (16),
+ * but with io_method=worker three processes do the reading.  What we add is
+ * depth that follows the waits, and advice of whole runs at once.  With an
+ * effective_io_concurrency of 0, also of the tablespace, the user has chosen to
+ * have no prefetching, and the scan is left alone.
+ *
+ * Where is the scan?  Rows tell: each row that comes from the table has an
+ * address, whose block only grows until the scan is restarted.  We look at it
+ * where the executor first handles the row:
+ *
+ *		a filter				in front of it, so we see what it throws away
+ *		no filter				when the node returns the row
+ *		a condition to recheck	in front of it (lossy bitmaps, BRIN)
+ *
+ * Filter and recheck condition are ExprStates.  Ours is a copy of the server's
+ * whose function looks at the block and then evaluates the original, so nothing
+ * is decided here; if we did nothing at all the query would do what it does.
+ * For a scan that stays on its block this is a comparison.
+ *
+ * That scan is restarted is told by the node's expression context, which calls
+ * back before the bitmap is freed.
+ *
+ * The stream of 18 is in front of the scan by as much as it likes, so the
+ * place to be ahead of is its end.  All before that is in shared buffers or on
+ * its way there, and what we advise is not; so the first block that is not
+ * resident is taken for the place of the scan.  With the methods that read
+ * into shared buffers this cannot be told; the stream does the same as they,
+ * and 18 is left alone then.
+ *
+ * Starting, and when to stop.  It starts as index scans do, when blocks were
+ * visited and waited for: a LIMIT that ends within the first blocks has read
+ * nothing in vain, and a cached scan never starts.  It rests when two windows
+ * in a row were in shared buffers, and when the kernel had to read nothing for
+ * LA_VAIN_FILLS windows of advice: then all is in its page cache.  The kernel
+ * counts what it reads for each process, so no block needs to be left out to
+ * find that out, as it is with index scans.  After that it must wait longer
+ * each time before it tries again.
+ *
+ * While we look ahead, the node's own prefetching (15 to 17) is switched off:
+ * it would advise a second time of every block.
+ *
+ * Parallel scans take blocks one by one from a shared iterator, and only the
+ * process that has built the bitmap can make another iterator of it.  That one
+ * looks ahead for all: it copies the numbers of the next LA_COPY_BLOCKS blocks
+ * and forgets the iterator at once, because the shared memory it is in may be
+ * gone before we are told.  In the others the scan is left to the server.
+ *
+ * Copyright (c) 2026, the pg_lookahead authors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "access/tableam.h"
+#include "catalog/catalog.h"
+#include "common/hashfn.h"
+#include "compat.h"
+#include "executor/executor.h"
+#include "method/method.h"
+#include "settings.h"
+#include "source/bitmap_scan.h"
+#include "utils/memutils.h"
+#include "utils/rel.h"
+#include "utils/spccache.h"
+#include "window/guard.h"
+#include "window/waits.h"
+
+/* Blocks that one call of the source may pass over. */
+#define LA_SKIP_PASSED		65536
+#define LA_SKIP_RESIDENT	1024
+
+/* Blocks whose numbers are copied out of a shared bitmap at a time. */
+#define LA_COPY_BLOCKS		65536
+
+/* Windows of advice in a row for which the kernel read nothing. */
+#define LA_VAIN_FILLS		4
+#define LA_FIRST_HOLD		256
+#define LA_LAST_HOLD		65536
+
+/*
+ * Blocks read without a wait after which we look at one in LA_QUIET_SKIP only.
+ */
+#define LA_QUIET_AFTER		64
+#define LA_QUIET_SKIP		32
+
+/* Steps of the window for one block of the scan (18). */
+#define LA_MAX_STEPS		64
+
+/*
+ * All changes go through la_bitmap_enter().
+ */
+typedef enum LaBitmapState
+{
+	/*
+	 * Blocks and waits are counted.  Entered at a restart, and from LOOKING
+	 * when look-ahead was of no use; there may be a window, which is followed
+	 * to its end but not filled.
+	 */
+	LA_BITMAP_WATCHING,
+
+	/* A window is open and is filled.  Entered from WATCHING. */
+	LA_BITMAP_LOOKING,
+
+	/*
+	 * Left alone until the query ends: nothing could serve it, or an error
+	 * was met.  Entered from anywhere.
+	 */
+	LA_BITMAP_OUT,
+} LaBitmapState;
+
+typedef struct LaBitmapScan LaBitmapScan;
+
+/* The blocks of the bitmap, from some place on. */
+typedef struct LaBitmapSource
+{
+	LaSource	source;			/* must be first */
+	LaBitmapScan *scan;
+	bool		is_open;		/* what follows is valid */
+	bool		at_window_start;	/* nothing is ahead: seek the scan */
+	BlockNumber nblocks;		/* of the table */
+	int64		named;			/* blocks of the bitmap that we have seen */
+
+	/* a bitmap of our own: an iterator, which lives as long as the bitmap */
+	TBMPrivateIterator *iterator;
+
+	/* a shared one: block numbers copied out of it */
+	BlockNumber *copy;
+	int			ncopied;
+	int			next_copied;
+	BlockNumber last_copied;	/* or InvalidBlockNumber */
+	bool		copied_all;
+} LaBitmapSource;
+
+/* Stands in for an expression of the node's. */
+typedef struct LaTap
+{
+	ExprState	state;			/* must be first; a copy of the original */
+	ExprState  *original;
+	LaBitmapScan *scan;
+} LaTap;
+
+struct LaBitmapScan
+{
+	LaFollowed	base;			/* must be first */
+
+	/* immutable */
+	BitmapHeapScanState *node;
+	MemoryContext query_context;
+	ExecProcNodeMtd exec;		/* the node's own, if ours is in its place */
+
+	LaBitmapState state;
+	BlockNumber current;		/* the block of the last row */
+	bool		has_begun;		/* we will be told of the restart */
+	int64		pages_before;	/* la_bitmap_pages() at the last restart */
+	LaPace		pace;
+
+	/* what was seen of waits */
+	int64		reads;			/* la_blocks_read(), when we looked last */
+	long		sleeps;			/* voluntary context switches, likewise */
+	bool		is_stale;		/* time has passed outside the executor */
+	int			quiet;			/* reads without a wait, saturating */
+
+	/* what was seen of use */
+	int64		visited;		/* blocks, in all rounds */
+	int64		hold_until;		/* do not start before so many */
+	int			hold;			/* how long the next rest will be */
+	int			vain;			/* windows in a row read by nobody */
+
+	/* the work of looking ahead; NULL until it starts */
+	MemoryContext context;
+	ResourceOwner owner;
+	LaWindow   *window;
+	LaBitmapSource source;
+
+	int			prefetch_maximum;	/* the node's own; 0: not changed */
+};
+
+/* Nodes without a filter, by address. */
+typedef struct LaBitmapNode
+{
+	PlanState  *node;			/* hash key */
+	char		status;			/* used by simplehash */
+	LaBitmapScan *scan;
+} LaBitmapNode;
+
+#define SH_PREFIX labitmap
+#define SH_ELEMENT_TYPE LaBitmapNode
+#define SH_KEY_TYPE PlanState *
+#define SH_KEY node
+#define SH_HASH_KEY(tb, key) murmurhash32((uint32) ((uintptr_t) (key) >> 4))
+#define SH_EQUAL(tb, a, b) ((a) == (b))
+#define SH_SCOPE static inline
+#define SH_DECLARE
+#define SH_DEFINE
+#include "lib/simplehash.h"
+
+static labitmap_hash *la_bitmap_nodes = NULL;
+
+/* The node looked up last. */
+static PlanState *la_last_node = NULL;
+static LaBitmapScan *la_last_bitmap = NULL;
+
+static void la_bitmap_scan_pause(LaFollowed *followed);
+static void la_bitmap_scan_finish(LaFollowed *followed);
+static void la_bitmap_scan_forget(LaFollowed *followed);
+
+static const LaFollowedOps la_bitmap_scan_ops = {
+	.pause = la_bitmap_scan_pause,
+	.finish = la_bitmap_scan_finish,
+	.forget = la_bitmap_scan_forget,
+};
+
+/* What the kernel has counted of this process. */
+typedef struct LaUsage
+{
+	long		sleeps;
+	long		reads;			/* from storage, in sectors */
+} LaUsage;
+
+/* One thread is all there is; where it can be named the kernel is faster. */
+#ifdef RUSAGE_THREAD
+#define LA_RUSAGE_WHO		RUSAGE_THREAD
+#else
+#define LA_RUSAGE_WHO		RUSAGE_SELF
+#endif
+
+static void
+la_usage(LaUsage *usage)
+{
+	struct rusage r;
+
+	memset(&r, 0, sizeof(r));
+	(void) getrusage(LA_RUSAGE_WHO, &r);
+	usage->sleeps = r.ru_nvcsw;
+	usage->reads = r.ru_inblock;
+}
+
+/*
+ * Does the kernel count what it reads for a process?  Linux does if it was
+ * built to; then it has this file.
+ */
+static bool
+la_reads_are_counted(void)
+{
+	static int	answer = -1;
+
+	if (answer < 0)
+		answer = access("/proc/self/io", F_OK) == 0;
+	return answer == 1;
+}
+
+/* -------------------------------------------------------------------------
+ * The blocks of the bitmap
+ * -------------------------------------------------------------------------
+ */
+
+/*
+ * Copy the next blocks out of a bitmap that is shared with parallel workers.
+ */
+static void
+la_bitmap_copy(LaBitmapSource *source)
+{
+	BitmapHeapScanState *node = source->scan->node;
+	dsa_area   *dsa = node->ss.ps.state->es_query_dsa;
+	dsa_pointer shared = tbm_prepare_shared_iterate(node->tbm);
+	TBMSharedIterator *iterator = tbm_attach_shared_iterate(dsa, shared);
+	BlockNumber blkno;
+
+	source->ncopied = source->next_copied = 0;
+	while ((blkno = la_tbm_shared_next(iterator)) != InvalidBlockNumber)
+	{
+		if (source->last_copied != InvalidBlockNumber &&
+			blkno <= source->last_copied)
+			continue;
+		source->copy[source->ncopied++] = source->last_copied = blkno;
+		if (source->ncopied == LA_COPY_BLOCKS)
+			break;
+	}
+	source->copied_all = blkno == InvalidBlockNumber;
+	tbm_end_shared_iterate(iterator);
+	tbm_free_shared_area(dsa, shared);
+}
+
+/*
+ * Begin to iterate.
+ */
+static void
+la_bitmap_source_open(LaBitmapSource *source)
+{
+	BitmapHeapScanState *node = source->scan->node;
+	MemoryContext save = MemoryContextSwitchTo(source->scan->context);
+
+	source->nblocks = RelationGetNumberOfBlocks(node->ss.ss_currentRelation);
+	source->named = 0;
+	source->iterator = NULL;
+	source->last_copied = InvalidBlockNumber;
+	source->ncopied = source->next_copied = 0;
+	source->copied_all = false;
+	if (node->pstate == NULL)
+		source->iterator = tbm_begin_private_iterate(node->tbm);
+	else if (source->copy == NULL)
+		source->copy = palloc(sizeof(BlockNumber) * LA_COPY_BLOCKS);
+	source->is_open = true;
+	MemoryContextSwitchTo(save);
+}
+
+static void
+la_bitmap_source_close(LaBitmapSource *source)
+{
+	if (source->is_open && source->iterator != NULL)
+		tbm_end_private_iterate(source->iterator);
+	source->iterator = NULL;
+	source->is_open = false;
+}
+
+/*
+ * The next block of the bitmap, wherever the scan is.
+ */
+static BlockNumber
+la_bitmap_source_step(LaBitmapSource *source)
+{
+	if (source->iterator != NULL)
+		return la_tbm_private_next(source->iterator);
+	if (source->next_copied == source->ncopied)
+	{
+		if (source->copied_all)
+			return InvalidBlockNumber;
+		la_bitmap_copy(source);
+		if (source->ncopied == 0)
+			return InvalidBlockNumber;
+	}
+	return source->copy[source->next_copied++];
+}
+
+/*
+ * LaSource.next.
+ */
+static LaSourceResult
+la_bitmap_source_next(LaSource *base, BlockNumber *blkno)
+{
+	LaBitmapSource *source = (LaBitmapSource *) base;
+	LaBitmapScan *scan = source->scan;
+	Relation	rel = scan->node->ss.ss_currentRelation;
+	int			npassed = 0;
+	int			nresident = 0;
+
+	if (!source->is_open)
+		la_bitmap_source_open(source);
+
+	for (;;)
+	{
+		*blkno = la_bitmap_source_step(source);
+		if (*blkno == InvalidBlockNumber || *blkno >= source->nblocks)
+			return LA_SOURCE_END;
+		source->named++;
+		if (*blkno <= scan->current)
+		{
+			if (++npassed == LA_SKIP_PASSED)
+				return LA_SOURCE_PAUSE;
+			continue;
+		}
+
+		/* Begin where something is to be read. */
+		if (source->at_window_start && !RelationUsesLocalBuffers(rel) &&
+			la_block_is_resident(la_rel_locator(rel), MAIN_FORKNUM, *blkno))
+		{
+			scan->base.counters.blocks_hit_total++;
+			if (++nresident == LA_SKIP_RESIDENT)
+				return LA_SOURCE_FAR;
+			continue;
+		}
+		source->at_window_start = false;
+		return LA_SOURCE_BLOCK;
+	}
+}
+
+/* -------------------------------------------------------------------------
+ * The node's own prefetching
+ * -------------------------------------------------------------------------
+ */
+
+#if LA_HAVE_BITMAP_STREAM
+
+static void
+la_node_prefetch(LaBitmapScan *scan, bool on)
+{
+}
+
+#else
+
+/*
+ * Switch the node's own prefetching off, or on again.  The processes of a
+ * parallel scan share its state, so there it stays as it is.
+ */
+static void
+la_node_prefetch(LaBitmapScan *scan, bool on)
+{
+	BitmapHeapScanState *node = scan->node;
+
+	if (on && scan->prefetch_maximum != 0)
+	{
+		node->prefetch_maximum = scan->prefetch_maximum;
+		scan->prefetch_maximum = 0;
+	}
+	else if (!on && scan->prefetch_maximum == 0 && node->pstate == NULL)
+	{
+		scan->prefetch_maximum = node->prefetch_maximum;
+		node->prefetch_maximum = 0;
+		node->prefetch_target = 0;
+	}
+}
+
+#endif
+
+/* -------------------------------------------------------------------------
+ * Looking ahead
+ * -------------------------------------------------------------------------
+ */
+
+/*
+ * Change the state; the only place that does.
+ */
+static void
+la_bitmap_enter(LaBitmapScan *scan, LaBitmapState state)
+{
+	switch (state)
+	{
+		case LA_BITMAP_WATCHING:
+			break;
+		case LA_BITMAP_LOOKING:
+			Assert(scan->state == LA_BITMAP_WATCHING);
+			Assert(scan->window != NULL);
+			break;
+		case LA_BITMAP_OUT:
+			break;
+	}
+	if (state != scan->state)
+		la_node_prefetch(scan, state != LA_BITMAP_LOOKING);
+	scan->state = state;
+}
+
+/*
+ * Call a function of the work with its own resource owner.
+ */
+#define LA_WITH_OWNER(scan, what) \
+	do { \
+		ResourceOwner save_owner = CurrentResourceOwner; \
+		CurrentResourceOwner = (scan)->owner; \
+		what; \
+		CurrentResourceOwner = save_owner; \
+	} while (0)
+
+/*
+ * Free the work as far as an error has left it: its memory is about to go.
+ */
+static void
+la_bitmap_work_reset(void *arg)
+{
+	LaBitmapScan *scan = arg;
+
+	if (scan->window != NULL)
+		la_window_abandon(scan->window);
+	scan->window = NULL;
+	scan->context = NULL;
+	scan->source.is_open = false;
+	scan->source.copy = NULL;
+}
+
+/*
+ * Make what is needed to look ahead of this scan.
+ */
+static void
+la_bitmap_work_create(LaBitmapScan *scan, const LaMethod *method)
+{
+	Relation	rel = scan->node->ss.ss_currentRelation;
+	MemoryContextCallback *callback;
+
+	scan->context = AllocSetContextCreate(scan->query_context,
+										  "pg_lookahead scan",
+										  ALLOCSET_DEFAULT_SIZES);
+	callback = MemoryContextAlloc(scan->context, sizeof(*callback));
+	callback->func = la_bitmap_work_reset;
+	callback->arg = scan;
+	MemoryContextRegisterResetCallback(scan->context, callback);
+
+	scan->owner = la_guard_owner_create();
+	scan->source.source.next = la_bitmap_source_next;
+	scan->source.scan = scan;
+	scan->window = la_window_open(scan->context, rel, method, &scan->pace,
+								  &scan->base.counters, scan->current);
+	scan->base.method_name = method->name;
+}
+
+/*
+ * Blocks of the bitmap that were visited count as used, also those after the
+ * last row.  The node counts them; in a parallel scan those of one process.
+ */
+static void
+la_bitmap_settle(LaBitmapScan *scan)
+{
+	LaWindow   *window = scan->window;
+	int64		npages = la_bitmap_pages(scan->node) - scan->pages_before;
+
+	if (scan->node->pstate != NULL || !scan->source.is_open)
+		return;
+	while (!la_window_is_empty(window) &&
+		   scan->source.named - (window->tail - window->head) < npages)
+		(void) la_window_step(window,
+							  window->queue[window->head &
+											(window->queue_size - 1)]);
+}
+
+/*
+ * Forget what is in front of the scan.
+ */
+static void
+la_bitmap_drop(LaBitmapScan *scan)
+{
+	if (scan->window == NULL)
+		return;
+	LA_WITH_OWNER(scan,
+	{
+		la_bitmap_settle(scan);
+		la_window_drop(scan->window, InvalidBlockNumber);
+		la_bitmap_source_close(&scan->source);
+	});
+}
+
+/*
+ * End the work in order: nothing is pinned or in flight afterwards.
+ */
+static void
+la_bitmap_work_end(LaBitmapScan *scan)
+{
+	if (scan->window == NULL)
+		return;
+	la_bitmap_drop(scan);
+	LA_WITH_OWNER(scan, la_window_close(scan->window));
+	la_guard_owner_free(scan->owner, true);
+	scan->owner = NULL;
+	scan->window = NULL;
+	MemoryContextDelete(scan->context);
+}
+
+/*
+ * End the work after an error in it: the guard has released every resource.
+ */
+static void
+la_bitmap_work_fail(LaBitmapScan *scan)
+{
+	scan->base.counters.errors_total++;
+	scan->owner = NULL;
+	la_window_drop(scan->window, InvalidBlockNumber);
+	la_bitmap_enter(scan, LA_BITMAP_OUT);
+	MemoryContextDelete(scan->context);
+}
+
+/*
+ * Advice was of no use: all is in the kernel's page cache.
+ */
+static void
+la_bitmap_hold(LaBitmapScan *scan)
+{
+	scan->vain = 0;
+	scan->hold_until = scan->visited + scan->hold;
+	scan->hold = Min(scan->hold * 2, LA_LAST_HOLD);
+	la_bitmap_enter(scan, LA_BITMAP_WATCHING);
+}
+
+typedef struct LaFillCall
+{
+	LaBitmapScan *scan;
+	LaFill		result;
+} LaFillCall;
+
+static void
+la_bitmap_fill_body(void *arg)
+{
+	LaFillCall *call = arg;
+
+	call->result = la_window_fill(call->scan->window,
+								  &call->scan->source.source);
+}
+
+/*
+ * Fill the window, and see what came of the last one.
+ */
+static void
+la_bitmap_fill(LaBitmapScan *scan)
+{
+	LaCounters *counters = &scan->base.counters;
+	LaFillCall	call = {scan, LA_FILL_OK};
+	int64		issued = counters->blocks_issued_total;
+	LaUsage		before,
+				after;
+
+	/* Somebody holds a lock that the guard would release after an error. */
+	if (InterruptHoldoffCount != 0 || CritSectionCount != 0)
+		return;
+
+	CHECK_FOR_INTERRUPTS();
+	la_usage(&before);
+	if (before.sleeps != scan->sleeps && !scan->is_stale)
+	{
+		counters->waits_total++;
+		la_pace_waited(&scan->pace);
+	}
+	scan->is_stale = false;
+
+	scan->source.at_window_start = la_window_is_empty(scan->window);
+	if (!la_guard_run(scan->owner, la_bitmap_fill_body, &call))
+	{
+		la_bitmap_work_fail(scan);
+		return;
+	}
+
+	la_usage(&after);
+	scan->sleeps = after.sleeps;
+	scan->reads = la_blocks_read();
+	if (call.result != LA_FILL_OK)
+	{
+		la_bitmap_enter(scan, LA_BITMAP_WATCHING);
+		return;
+	}
+	if (counters->blocks_issued_total == issued ||
+		scan->window->method->id != LA_METHOD_ADVICE ||
+		!la_reads_are_counted())
+		return;
+	if (after.reads != before.reads)
+	{
+		scan->vain = 0;
+		scan->hold = LA_FIRST_HOLD;
+	}
+	else if (++scan->vain >= LA_VAIN_FILLS && !la_pace_at_once(&scan->pace))
+		la_bitmap_hold(scan);
+}
+
+/*
+ * Begin to look ahead, if there is a method.
+ */
+static pg_noinline void
+la_bitmap_start(LaBitmapScan *scan)
+{
+	BitmapHeapScanState *node = scan->node;
+	Relation	rel = node->ss.ss_currentRelation;
+
+	if (node->tbm == NULL)
+	{
+		/* Another process of a parallel scan has built it, this time. */
+		scan->hold_until = PG_INT64_MAX;
+		return;
+	}
+	if (scan->window == NULL)
+	{
+		const LaMethod *method = la_method_for(rel, NULL);
+
+		if ((method->id == LA_METHOD_NONE && la_method != LA_METHOD_NONE) ||
+			(LA_HAVE_BITMAP_STREAM && (method->id == LA_METHOD_AIO ||
+									   method->id == LA_METHOD_WORKER)))
+		{
+			la_bitmap_enter(scan, LA_BITMAP_OUT);
+			return;
+		}
+		la_bitmap_work_create(scan, method);
+		scan->base.counters.scans_total++;
+	}
+	la_bitmap_enter(scan, LA_BITMAP_LOOKING);
+	la_bitmap_fill(scan);
+}
+
+/* -------------------------------------------------------------------------
+ * Following
+ * -------------------------------------------------------------------------
+ */
+
+/*
+ * The node will be restarted, or goes: its bitmap is about to be freed.
+ * Called by the node's expression context, once.
+ */
+static void
+la_bitmap_restarts(Datum arg)
+{
+	LaBitmapScan *scan = (LaBitmapScan *) DatumGetPointer(arg);
+
+	la_bitmap_drop(scan);
+	if (scan->state != LA_BITMAP_OUT)
+		la_bitmap_enter(scan, LA_BITMAP_WATCHING);
+	if (scan->hold_until == PG_INT64_MAX)
+		scan->hold_until = 0;
+	scan->has_begun = false;
+	scan->current = InvalidBlockNumber;
+	scan->pages_before = la_bitmap_pages(scan->node);
+}
+
+/*
+ * The first row of a scan, or of one that was restarted.
+ */
+static void
+la_bitmap_begins(LaBitmapScan *scan)
+{
+	RegisterExprContextCallback(scan->node->ss.ps.ps_ExprContext,
+								la_bitmap_restarts, PointerGetDatum(scan));
+	scan->has_begun = true;
+	scan->is_stale = true;
+	scan->reads = la_blocks_read();
+	la_pace_init(&scan->pace, la_start_after,
+				 scan->window ? Min(la_max_distance, scan->window->limit) :
+				 la_max_distance,
+				 false);
+}
+
+/*
+ * While watching: should look-ahead start?
+ */
+static bool
+la_bitmap_watch(LaBitmapScan *scan)
+{
+	int64		reads = la_blocks_read();
+	long		sleeps;
+	bool		waited;
+
+	if (la_pace_at_once(&scan->pace))
+		return true;
+	if (reads == scan->reads)
+	{
+		la_pace_passed(&scan->pace);
+		return false;
+	}
+	scan->reads = reads;
+	if (scan->visited < scan->hold_until)
+		return false;
+	if (scan->quiet >= LA_QUIET_AFTER && scan->visited % LA_QUIET_SKIP != 0)
+		return la_pace_watch(&scan->pace, false);
+
+	sleeps = la_sleeps();
+	waited = sleeps != scan->sleeps && !scan->is_stale;
+	scan->sleeps = sleeps;
+	scan->is_stale = false;
+	scan->quiet = waited ? 0 : scan->quiet + 1;
+	return la_pace_watch(&scan->pace, waited);
+}
+
+/*
+ * The window's place of the scan.
+ */
+static void
+la_bitmap_step(LaBitmapScan *scan, BlockNumber blkno)
+{
+	LaWindow   *window = scan->window;
+	int			nsteps = 0;
+
+	while (!la_window_is_empty(window))
+	{
+		BlockNumber next = window->queue[window->head &
+										 (window->queue_size - 1)];
+
+		if (next > blkno)
+		{
+			/* Has the stream come to it? */
+			if (!LA_HAVE_BITMAP_STREAM || nsteps++ >= LA_MAX_STEPS ||
+				RelationUsesLocalBuffers(window->rel) ||
+				!la_block_is_resident(la_rel_locator(window->rel),
+									  MAIN_FORKNUM, next))
+				break;
+		}
+		LA_WITH_OWNER(scan, (void) la_window_step(window, next));
+	}
+}
+
+/*
+ * The scan has come to another block.
+ */
+static pg_noinline void
+la_bitmap_moved(LaBitmapScan *scan, BlockNumber blkno)
+{
+	scan->current = blkno;
+	if (scan->state == LA_BITMAP_OUT)
+		return;
+	scan->visited++;
+	if (!scan->has_begun)
+	{
+		la_bitmap_begins(scan);
+		if (!la_pace_at_once(&scan->pace))
+			return;
+	}
+	if (scan->window != NULL)
+		la_bitmap_step(scan, blkno);
+
+	if (scan->state == LA_BITMAP_WATCHING)
+	{
+		if (la_bitmap_watch(scan))
+			la_bitmap_start(scan);
+	}
+	else if (la_window_wants_fill(scan->window))
+		la_bitmap_fill(scan);
+}
+
+/*
+ * A row has come from the table: has the scan moved?
+ */
+static inline void
+la_bitmap_look(LaBitmapScan *scan)
+{
+	TupleTableSlot *slot = scan->node->ss.ss_ScanTupleSlot;
+	BlockNumber blkno = ItemPointerGetBlockNumberNoCheck(&slot->tts_tid);
+
+	if (unlikely(blkno != scan->current))
+		la_bitmap_moved(scan, blkno);
+}
+
+/*
+ * ExprState.evalfunc of a stand-in.
+ */
+static Datum
+la_tap_eval(ExprState *state, ExprContext *econtext, bool *isnull)
+{
+	LaTap	   *tap = (LaTap *) state;
+
+	la_bitmap_look(tap->scan);
+	return tap->original->evalfunc(tap->original, econtext, isnull);
+}
+
+/*
+ * Make a stand-in for an expression.
+ */
+static ExprState *
+la_tap_create(LaBitmapScan *scan, ExprState *original)
+{
+	LaTap	   *tap = MemoryContextAllocZero(scan->query_context,
+											 sizeof(LaTap));
+
+	tap->state = *original;
+	tap->state.evalfunc = la_tap_eval;
+	tap->original = original;
+	tap->scan = scan;
+	return &tap->state;
+}
+
+/*
+ * PlanState.ExecProcNode of a node without a filter.
+ */
+static TupleTableSlot *
+la_ExecBitmapHeapScan(PlanState *pstate)
+{
+	TupleTableSlot *slot;
+	LaBitmapScan *scan;
+
+	if (unlikely(pstate != la_last_node))
+	{
+		LaBitmapNode *found = labitmap_lookup(la_bitmap_nodes, pstate);
+
+		Assert(found != NULL);
+		la_last_node = pstate;
+		la_last_bitmap = found->scan;
+	}
+	scan = la_last_bitmap;
+	slot = scan->exec(pstate);
+	if (likely(!TupIsNull(slot)))
+		la_bitmap_look(scan);
+	return slot;
+}
+
+/* -------------------------------------------------------------------------
+ * For hook/executor.c
+ * -------------------------------------------------------------------------
+ */
+
+/*
+ * Is this a scan that may be followed?
+ */
+bool
+la_bitmap_scan_is_wanted(BitmapHeapScanState *node)
+{
+	Relation	rel = node->ss.ss_currentRelation;
+
+	return la_bitmapscan && rel != NULL &&
+		rel->rd_tableam == GetHeapamTableAmRoutine() &&
+		!IsCatalogRelation(rel) &&
+		get_tablespace_io_concurrency(rel->rd_rel->reltablespace) > 0;
+}
+
+/*
+ * Start to follow a bitmap heap scan.  Everything is allocated in the query's
+ * context.
+ */
+LaFollowed *
+la_bitmap_scan_register(MemoryContext query_context, BitmapHeapScanState *node)
+{
+	LaBitmapScan *scan = MemoryContextAllocZero(query_context,
+												sizeof(LaBitmapScan));
+
+	scan->base.ops = &la_bitmap_scan_ops;
+	scan->base.node = &node->ss.ps;
+	scan->base.heap_oid = RelationGetRelid(node->ss.ss_currentRelation);
+	scan->node = node;
+	scan->query_context = query_context;
+	scan->current = InvalidBlockNumber;
+	scan->hold = LA_FIRST_HOLD;
+
+	if (node->bitmapqualorig != NULL)
+		node->bitmapqualorig = la_tap_create(scan, node->bitmapqualorig);
+	if (node->ss.ps.qual != NULL)
+		node->ss.ps.qual = la_tap_create(scan, node->ss.ps.qual);
+	else
+	{
+		LaBitmapNode *entry;
+		bool		found;
+
+		if (la_bitmap_nodes == NULL)
+			la_bitmap_nodes = labitmap_create(TopMemoryContext, 16, NULL);
+		entry = labitmap_insert(la_bitmap_nodes, &node->ss.ps, &found);
+		Assert(!found);
+		entry->scan = scan;
+		scan->exec = node->ss.ps.ExecProcNodeReal;
+		ExecSetExecProcNode(&node->ss.ps, la_ExecBitmapHeapScan);
+	}
+	return &scan->base;
+}
+
+/*
+ * The executor goes back to its caller, who may never come back.
+ */
+static void
+la_bitmap_scan_pause(LaFollowed *followed)
+{
+	LaBitmapScan *scan = (LaBitmapScan *) followed;
+
+	scan->is_stale = true;
+	if (scan->window != NULL)
+		LA_WITH_OWNER(scan, la_window_pause(scan->window));
+}
+
+/*
+ * The query ends in order.
+ */
+static void
+la_bitmap_scan_finish(LaFollowed *followed)
+{
+	LaBitmapScan *scan = (LaBitmapScan *) followed;
+
+	la_bitmap_work_end(scan);
+	la_bitmap_enter(scan, LA_BITMAP_OUT);
+}
+
+/*
+ * The query's memory goes.
+ */
+static void
+la_bitmap_scan_forget(LaFollowed *followed)
+{
+	LaBitmapScan *scan = (LaBitmapScan *) followed;
+
+	if (scan->exec == NULL)
+		return;
+	(void) labitmap_delete(la_bitmap_nodes, &scan->node->ss.ps);
+	la_last_node = NULL;
+	la_last_bitmap = NULL;
+}

@@ -1,0 +1,306 @@
+"""Bitmap heap scans: parallel ones, short ones, and many rounds of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from lookahead.cluster import Cluster
+from lookahead.servers import Server
+
+from conftest import NewCluster
+from support import (
+    SEQUENTIAL_SCANS,
+    Connection,
+    Variant,
+    cold,
+    cold_index,
+    connect,
+    gained,
+    ice_cold,
+    plan_nodes,
+    require_node,
+    rows,
+    script,
+    settings,
+    use,
+    value,
+)
+
+# Workers that are not needed any more are told so in this way.
+pytestmark = pytest.mark.log_may_have('terminating background worker "parallel worker"')
+
+BITMAP_SCANS = {
+    "enable_seqscan": "off",
+    "enable_bitmapscan": "on",
+    "enable_indexscan": "off",
+    "enable_indexonlyscan": "off",
+    "max_parallel_workers_per_gather": "0",
+}
+
+PARALLEL = {
+    **BITMAP_SCANS,
+    "max_parallel_workers_per_gather": "2",
+    "parallel_setup_cost": "0",
+    "parallel_tuple_cost": "0",
+    "min_parallel_index_scan_size": "0",
+    "min_parallel_table_scan_size": "0",
+    "seq_page_cost": "0",
+    "random_page_cost": "0",
+    "cpu_tuple_cost": "10",
+}
+
+SETUP = """
+CREATE TABLE bitmap (id int, a int, b int, filler text)
+  WITH (fillfactor = 20, autovacuum_enabled = off);
+INSERT INTO bitmap SELECT i, (i * 7919) % 8009, i % 100, repeat('x', 100)
+  FROM generate_series(1, 8000) i;
+ALTER TABLE bitmap SET (parallel_workers = 2);
+CREATE INDEX bitmap_a ON bitmap (a);
+CREATE INDEX bitmap_b ON bitmap (b);
+CREATE INDEX bitmap_brin ON bitmap USING brin (id) WITH (pages_per_range = 8);
+VACUUM ANALYZE bitmap;
+UPDATE bitmap SET filler = 'y' WHERE id % 2 = 0;
+DELETE FROM bitmap WHERE id % 7 = 0;
+CREATE TABLE bitmap_keys AS SELECT g AS k FROM generate_series(1, 100) g;
+ANALYZE bitmap_keys
+"""
+
+QUERIES = {
+    "exact": "SELECT count(*), sum(id), sum(length(filler)) FROM bitmap WHERE a < 4000",
+    "filter": "SELECT count(*), sum(id) FROM bitmap WHERE a < 6000 AND length(filler) > 50",
+    "hidden": "SELECT count(*), sum(id) FROM bitmap WHERE a < 6000 AND length(filler) > 500",
+    "lossy": "SELECT count(*), sum(a) FROM bitmap WHERE id BETWEEN 100 AND 7000 AND id % 50 = 1",
+    "rows": "SELECT id, filler FROM bitmap WHERE a < 4000",
+    "limit": "SELECT count(*) FROM (SELECT id FROM bitmap WHERE a < 4000 LIMIT 500) t",
+}
+
+NEVER = 0
+STARTED = 16
+
+
+def create(cluster: Cluster) -> None:
+    with connect(cluster) as connection:
+        if value(connection, "SELECT to_regclass('bitmap')") is None:
+            script(connection, SETUP)
+
+
+def is_served(server: Server, variant: Variant) -> bool:
+    """The stream of 18 reads into shared buffers itself."""
+    return variant.method == "advice" or (variant.method == "worker" and server.major < 18)
+
+
+def look_ahead_of(connection: Connection, query: str) -> list[dict[str, Any]]:
+    """Return what EXPLAIN shows of look-ahead, as it is in 18 or before."""
+    options = "ANALYZE, BUFFERS, SUMMARY, FORMAT json"
+    document = value(connection, f"EXPLAIN ({options}) {query}")
+    found = list(document[0].get("Look-Ahead", []))
+
+    def walk(node: dict[str, Any]) -> None:
+        if "Look-Ahead" in node:
+            found.append(node["Look-Ahead"])
+        for child in node.get("Plans", []):
+            walk(child)
+
+    walk(document[0]["Plan"])
+    return found
+
+
+@pytest.mark.parametrize("name", QUERIES)
+def test_all_was_foreseen(cluster: Cluster, server: Server, variant: Variant, name: str) -> None:
+    """Nothing is wasted by a scan that runs to its end, whatever a filter hides."""
+    create(cluster)
+    query = QUERIES[name]
+    with connect(cluster) as connection:
+        settings(connection, **BITMAP_SCANS, pg_lookahead__enabled="off")
+        require_node(connection, query, "Bitmap Heap Scan")
+        without = rows(connection, query)
+        cold(connection, "bitmap")
+        top = plan_nodes(connection, query, ", ANALYZE, BUFFERS, TIMING off")
+        scan = next(node for node in top if node["Node Type"] == "Bitmap Heap Scan")
+        blocks = scan["Exact Heap Blocks"] + scan["Lossy Heap Blocks"]
+        settings(connection, pg_lookahead__enabled="on")
+        use(connection, variant)
+        cold(connection, "bitmap")
+        with gained(connection) as change:
+            assert rows(connection, query) == without
+        if is_served(server, variant):
+            assert change.blocks_issued + change.blocks_hit > 0.9 * blocks
+            if name != "limit":
+                assert change.blocks_wasted <= 0.02 * blocks
+        else:
+            assert change.blocks_issued == 0
+        settings(connection, **SEQUENTIAL_SCANS)
+        if name != "rows":
+            assert rows(connection, query) == without
+
+
+@pytest.mark.parametrize("leader", ["on", "off"])
+@pytest.mark.parametrize("name", QUERIES)
+def test_parallel(
+    cluster: Cluster, server: Server, variant: Variant, name: str, leader: str
+) -> None:
+    create(cluster)
+    query = QUERIES[name]
+    with connect(cluster) as connection:
+        settings(connection, **PARALLEL, parallel_leader_participation=leader)
+        nodes = plan_nodes(connection, query)
+        assert any(n["Node Type"] == "Bitmap Heap Scan" and n["Parallel Aware"] for n in nodes)
+        settings(connection, pg_lookahead__enabled="off")
+        without = sorted(rows(connection, query))
+        settings(connection, pg_lookahead__enabled="on")
+        use(connection, variant)
+        connection.execute("SELECT pg_stat_lookahead_reset()")
+        cold(connection, "bitmap")
+        with gained(connection):
+            assert sorted(rows(connection, query)) == without
+        if not is_served(server, variant):
+            return
+        issued, balanced = rows(
+            connection,
+            "SELECT blocks_issued, blocks_issued = blocks_used + blocks_wasted"
+            " FROM pg_stat_lookahead WHERE relname = 'bitmap'",
+        )[0]
+        assert issued > 0
+        assert balanced
+
+
+def test_parallel_rounds(cluster: Cluster, variant: Variant) -> None:
+    """Each round another process may build the bitmap."""
+    create(cluster)
+    query = (
+        "SELECT k, (SELECT sum(length(filler)) FROM bitmap WHERE a < 3000 AND id % 10 = k % 10)"
+        " FROM (SELECT k FROM bitmap_keys WHERE k <= 10 OFFSET 0) s"
+    )
+    with connect(cluster) as connection:
+        settings(connection, **PARALLEL, pg_lookahead__enabled="off")
+        without = rows(connection, query)
+        settings(connection, pg_lookahead__enabled="on")
+        use(connection, variant)
+        for leader in ("on", "off"):
+            settings(connection, parallel_leader_participation=leader)
+            cold(connection, "bitmap")
+            with gained(connection):
+                assert rows(connection, query) == without
+
+
+def test_error_above_the_scan(cluster: Cluster, variant: Variant) -> None:
+    create(cluster)
+    query = "SELECT sum(1 / (a - 3001)), sum(length(filler)) FROM bitmap WHERE a < 5000"
+    with connect(cluster) as connection:
+        use(connection, variant)
+        for plan in (BITMAP_SCANS, PARALLEL):
+            settings(connection, **plan)
+            require_node(connection, query, "Bitmap Heap Scan")
+            cold(connection, "bitmap")
+            with pytest.raises(Exception, match="division by zero"):
+                rows(connection, query)
+            with gained(connection):
+                rows(connection, QUERIES["exact"])
+
+
+def test_cursor_goes_on(cluster: Cluster, variant: Variant) -> None:
+    """Also after a subtransaction has failed in between."""
+    create(cluster)
+    query = "SELECT id FROM bitmap WHERE a < 5000"
+    with connect(cluster) as connection:
+        settings(connection, **BITMAP_SCANS)
+        require_node(connection, query, "Bitmap Heap Scan")
+        expected = rows(connection, query)
+        use(connection, variant)
+        cold(connection, "bitmap")
+        with gained(connection):
+            connection.execute("BEGIN")
+            connection.execute(f"DECLARE c CURSOR FOR {query}")
+            found = rows(connection, "FETCH 5 FROM c")
+            connection.execute("SAVEPOINT s")
+            found += rows(connection, "FETCH 700 FROM c")
+            with pytest.raises(Exception, match="division by zero"):
+                connection.execute("SELECT 1 / 0")
+            connection.execute("ROLLBACK TO s")
+            found += rows(connection, "FETCH ALL FROM c")
+            connection.execute("COMMIT")
+        assert found == expected
+
+
+def test_rounds_take_no_memory(cluster: Cluster, variant: Variant) -> None:
+    """A window serves every round of a nested loop's inner side."""
+    create(cluster)
+    query = (
+        "SELECT k, o.id FROM generate_series(1, 600) k CROSS JOIN LATERAL"
+        " (SELECT id FROM bitmap WHERE b = k % 100 OFFSET 0) o"
+    )
+    used = "SELECT sum(used_bytes) FROM pg_backend_memory_contexts"
+    with connect(cluster) as connection:
+        settings(connection, **BITMAP_SCANS, enable_material="off")
+        require_node(connection, query, "Bitmap Heap Scan")
+        use(connection, variant)
+        connection.execute("BEGIN")
+        connection.execute(f"DECLARE c NO SCROLL CURSOR FOR {query}")
+        connection.execute("MOVE 2000 FROM c")
+        before = value(connection, used)
+        connection.execute("MOVE 30000 FROM c")
+        assert value(connection, used) < before + 64 * 1024
+        connection.execute("COMMIT")
+
+
+def test_explain(cluster: Cluster, server: Server, variant: Variant) -> None:
+    create(cluster)
+    with connect(cluster) as connection:
+        settings(connection, **BITMAP_SCANS)
+        use(connection, variant)
+        cold(connection, "bitmap")
+        shown = look_ahead_of(connection, QUERIES["exact"])
+        if variant.method == "aio" or (variant.method == "worker" and server.major >= 18):
+            assert not shown
+            return
+        assert shown[0]["Method"] == variant.method
+        assert (shown[0]["Blocks Issued"] > 0) == variant.reads
+        if server.major < 18:
+            assert shown[0]["Node Type"] == "Bitmap Heap Scan"
+            assert shown[0]["Relation Name"] == "bitmap"
+
+
+@pytest.fixture(scope="module")
+def defaults(own_cluster: NewCluster) -> Cluster:
+    """A server on which nothing of ours is set."""
+    cluster = own_cluster({"pg_lookahead.start_after": "8"})
+    create(cluster)
+    return cluster
+
+
+def blocks_of(cluster: Cluster, connection: Connection, query: str) -> tuple[int, int]:
+    """Return blocks read and hit by a query of an ice-cold table."""
+    ice_cold(cluster, connection, "bitmap")
+    cold_index(connection, "bitmap_a")
+    plan_nodes(connection, query)  # the planner looks into the index
+    top = plan_nodes(connection, query, ", ANALYZE, BUFFERS, TIMING off")[0]
+    return top["Shared Read Blocks"], top["Shared Hit Blocks"]
+
+
+@pytest.mark.parametrize("n", [1, 4, 6])
+def test_short_scans_read_no_more(defaults: Cluster, n: int) -> None:
+    """One row of a block: the eighth is not left."""
+    query = f"SELECT id FROM bitmap WHERE id % 10 = 1 AND a < 8000 LIMIT {n}"
+    with connect(defaults) as connection:
+        settings(connection, **BITMAP_SCANS)
+        require_node(connection, query, "Bitmap Heap Scan")
+        settings(connection, pg_lookahead__enabled="off")
+        without = blocks_of(defaults, connection, query)
+        settings(connection, pg_lookahead__enabled="on")
+        with gained(connection) as change:
+            with_it = blocks_of(defaults, connection, query)
+        assert with_it == without
+        assert change.blocks_issued == change.scans == NEVER
+
+
+def test_a_limit_wastes_little(defaults: Cluster) -> None:
+    with connect(defaults) as connection:
+        settings(connection, **BITMAP_SCANS)
+        for n in (20, 60, 200, 1000):
+            ice_cold(defaults, connection, "bitmap")
+            before = value(connection, "SELECT depth_max FROM pg_lookahead_session()")
+            with gained(connection) as change:
+                rows(connection, f"SELECT id, filler FROM bitmap WHERE a < 8000 LIMIT {n}")
+            after = value(connection, "SELECT depth_max FROM pg_lookahead_session()")
+            assert change.blocks_wasted <= max(before, after, STARTED)
