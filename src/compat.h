@@ -107,6 +107,7 @@
 #define InitBufferTag(tag, locator, fork, block) \
 	INIT_BUFFERTAG(*(tag), *(locator), fork, block)
 #define RelFileLocator RelFileNode
+#define RelFileLocatorEquals(a, b) RelFileNodeEquals(a, b)
 #define la_rel_locator(rel) (&(rel)->rd_node)
 #else
 #define la_rel_locator(rel) (&(rel)->rd_locator)

@@ -132,13 +132,16 @@ la_owner_begin(LaOwnerRef *ref, const LaTarget *target, uint64 key)
 }
 
 /*
- * Find the slot that the leader of a parallel query has begun.
+ * Find the slot that the leader of a parallel query has begun for a relation.
+ *
+ * The leader may have two parallel plans at once, one below a cursor, whose
+ * nodes have the same number: the target tells them apart.
  */
 bool
-la_owner_find(LaOwnerRef *ref, uint64 key)
+la_owner_find(LaOwnerRef *ref, const LaTarget *target, uint64 key)
 {
 	ref->owner = NULL;
-	if (la_service == NULL)
+	if (la_service == NULL || key == 0)
 		return false;
 
 	LWLockAcquire(la_service->lock, LW_SHARED);
@@ -147,7 +150,9 @@ la_owner_find(LaOwnerRef *ref, uint64 key)
 		LaOwner    *owner = &la_service->owners[i];
 		uint32		generation = pg_atomic_read_u32(&owner->generation);
 
-		if (la_is_in_use(generation) && owner->key == key)
+		if (la_is_in_use(generation) && owner->key == key &&
+			owner->target.relid == target->relid &&
+			RelFileLocatorEquals(owner->target.locator, target->locator))
 		{
 			ref->owner = owner;
 			ref->generation = generation;

@@ -182,7 +182,8 @@ extern bool la_service_is_running(void);
 /* owner.c */
 extern bool la_owner_begin(LaOwnerRef *ref, const LaTarget *target,
 						   uint64 key);
-extern bool la_owner_find(LaOwnerRef *ref, uint64 key);
+extern bool la_owner_find(LaOwnerRef *ref, const LaTarget *target,
+						  uint64 key);
 extern bool la_owner_is_valid(const LaOwnerRef *ref);
 extern void la_owner_end(LaOwnerRef *ref);
 extern int	la_owner_share(void);

@@ -233,10 +233,19 @@ static void
 la_seq_begin(LaSeqScan *scan, BlockNumber blkno)
 {
 	Relation	rel = scan->node->ss.ss_currentRelation;
-	BlockNumber start = blkno;
-	BlockNumber nblocks = RelationGetNumberOfBlocks(rel);
+	TableScanDesc desc = scan->node->ss.ss_currentScanDesc;
 	const LaMethod *method = la_range_method_for(rel);
+	BlockNumber start = blkno;
+	BlockNumber nblocks;
 
+	if (rel->rd_tableam == GetHeapamTableAmRoutine() && !scan->is_parallel)
+	{
+		/* The blocks before the first row count, too. */
+		start = ((HeapScanDesc) desc)->rs_startblock;
+		nblocks = ((HeapScanDesc) desc)->rs_nblocks;
+	}
+	else
+		nblocks = RelationGetNumberOfBlocks(rel);
 	if (scan->is_parallel)
 	{
 		ParallelBlockTableScanDesc blocks = la_parallel_blocks(scan);
@@ -490,7 +499,7 @@ la_seq_scan_register(MemoryContext query_context, SeqScanState *node)
 	scan->node = node;
 	scan->is_parallel = node->ss.ps.plan->parallel_aware;
 	scan->current = InvalidBlockNumber;
-	scan->frontier.may_begin = !IsParallelWorker();
+	scan->frontier.may_begin = !IsParallelWorker() || !scan->is_parallel;
 	if (scan->is_parallel)
 		scan->frontier.key = la_parallel_key(node);
 

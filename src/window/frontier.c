@@ -63,6 +63,8 @@ la_frontier_open(LaFrontier *frontier, Relation rel, const LaMethod *method,
 	frontier->local_frontier = 0;
 	frontier->distance = LA_FIRST_STEPS * LA_STEP_BLOCKS;
 	frontier->resident = 0;
+	if (frontier->may_begin && la_owner_is_valid(&frontier->owner))
+		pg_atomic_write_u64(&frontier->owner.owner->frontier, 0);
 }
 
 /*
@@ -75,9 +77,9 @@ la_frontier_has_owner(LaFrontier *frontier)
 
 	if (la_owner_is_valid(&frontier->owner))
 		return true;
-	if (!frontier->may_begin)
-		return la_owner_find(&frontier->owner, frontier->key);
 	la_owner_target_of(&target, frontier->rel, MAIN_FORKNUM);
+	if (!frontier->may_begin)
+		return la_owner_find(&frontier->owner, &target, frontier->key);
 	return la_owner_begin(&frontier->owner, &target, frontier->key);
 }
 
@@ -139,11 +141,8 @@ la_frontier_take(LaFrontier *frontier, uint64 position, int distance,
 
 	for (;;)
 	{
-		/* Overtaken, or begun again: from here on. */
-		*from = now;
-		if (*from < position + 1 ||
-			*from > position + 2 * (uint64) distance + LA_STEP_BLOCKS)
-			*from = position + 1;
+		/* Overtaken: from here on. */
+		*from = Max(now, position + 1);
 		if (*from >= frontier->nblocks ||
 			*from + LA_STEP_BLOCKS > position + distance)
 			return false;

@@ -73,12 +73,14 @@
 #define LA_SHARE			65536	/* the whole, in fixed point */
 #define LA_SHARE_MOVES		32	/* moves that the averages remember */
 #define LA_NEAR_BLOCKS		64
+#define LA_STEP				16	/* one block, in fixed point */
 #define LA_CLEAR_BLOCKS		4
+#define LA_CLEAR_STEPS		3
 #define LA_TRIAL_RAMP		512
 #define LA_TRIAL_LENGTH		2048
 #define LA_TRIAL_CHECK		128
 #define LA_TRIAL_WON_LENGTH	(16 * LA_TRIAL_LENGTH)
-#define LA_TRIAL_SHARE(ns)	((ns) / 10 * 8)
+#define LA_TRIAL_SHARE(ns)	((ns) / 10 * 7)
 #define LA_FIRST_HOLD		(8 * LA_TRIAL_LENGTH)
 #define LA_LAST_HOLD		(64 * LA_TRIAL_LENGTH)
 
@@ -104,7 +106,8 @@ la_pace_init(LaPace *pace, int start_after, int max_distance,
  * Does the scan work its way forward through neighbouring blocks?
  *
  * It may go to and fro on its way; so what counts is how far it has come since
- * its last far move.  As long as that is not clear we take it for forward.
+ * its last far move, and not a few of its steps.  As long as that is not clear
+ * we take it for forward.
  */
 static bool
 la_pace_is_sequential(const LaPace *pace)
@@ -114,7 +117,7 @@ la_pace_is_sequential(const LaPace *pace)
 
 	return pace->has_page_cache &&
 		pace->near_share > LA_SHARE * 3 / 4 &&
-		down <= up + LA_CLEAR_BLOCKS;
+		down <= up + LA_CLEAR_BLOCKS + LA_CLEAR_STEPS * pace->step / LA_STEP;
 }
 
 static void
@@ -149,6 +152,7 @@ void
 la_pace_moved(LaPace *pace, BlockNumber blkno)
 {
 	bool		near;
+	BlockNumber distance;
 
 	if (pace->last == InvalidBlockNumber)
 	{
@@ -157,14 +161,16 @@ la_pace_moved(LaPace *pace, BlockNumber blkno)
 		return;
 	}
 
-	near = (blkno > pace->last ? blkno - pace->last : pace->last - blkno) <
-		LA_NEAR_BLOCKS;
+	distance = blkno > pace->last ? blkno - pace->last : pace->last - blkno;
+	near = distance < LA_NEAR_BLOCKS;
 	pace->last = blkno;
-	if (!near)
-		pace->origin = pace->highest = pace->lowest = blkno;
 	if (pace->moves < LA_SHARE_MOVES)
 		pace->moves++;
 	la_share(&pace->near_share, near, pace->moves);
+	if (near)
+		pace->step += ((int) distance * LA_STEP - pace->step) / pace->moves;
+	else
+		pace->origin = pace->highest = pace->lowest = blkno;
 	pace->highest = Max(pace->highest, blkno);
 	pace->lowest = Min(pace->lowest, blkno);
 }

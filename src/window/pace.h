@@ -37,13 +37,15 @@ typedef struct LaPace
 	int			max_distance;	/* setting, copied at the scan's start */
 	bool		has_page_cache; /* the kernel caches, and may read ahead */
 
-	/* how the scan moves; a decaying average, LA_SHARE is all */
+	/* how the scan moves; decaying averages */
 	int			moves;			/* saturating */
 	BlockNumber last;
 	BlockNumber origin;			/* where the last far move went */
 	BlockNumber highest;		/* since then */
 	BlockNumber lowest;			/* since then */
-	int			near_share;		/* moves of less than LA_NEAR_BLOCKS */
+	int			near_share;		/* moves of less than LA_NEAR_BLOCKS, of
+								 * LA_SHARE */
+	int			step;			/* how far those go, in 1 / LA_STEP blocks */
 
 	/* the trial */
 	LaTrial		trial;
