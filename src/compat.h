@@ -338,4 +338,107 @@ la_standard_ExplainOneQuery(Query *query, int cursorOptions,
 #endif
 }
 
+/* -------------------------------------------------------------------------
+ * For commands that are followed from outside (source/maintenance.c)
+ * -------------------------------------------------------------------------
+ */
+
+#include "access/syncscan.h"
+#include "catalog/pg_class.h"
+#include "commands/progress.h"
+#include "utils/backend_status.h"
+
+/*
+ * The entry of a process in the local copy of the status array.  16 renamed the
+ * function.
+ */
+#if PG_VERSION_NUM >= 160000
+#define la_status_entry(i) pgstat_get_local_beentry_by_index(i)
+#else
+#define la_status_entry(i) pgstat_fetch_stat_local_beentry(i)
+#endif
+
+/*
+ * The progress counter of VACUUM that has the number of dead items in memory.
+ */
+#if PG_VERSION_NUM >= 170000
+#define LA_PROGRESS_DEAD_ITEMS PROGRESS_VACUUM_NUM_DEAD_ITEM_IDS
+#else
+#define LA_PROGRESS_DEAD_ITEMS PROGRESS_VACUUM_NUM_DEAD_TUPLES
+#endif
+
+/*
+ * Fill in the physical identity of a relation.  16 renamed the members.
+ */
+static inline void
+la_locator_set(RelFileLocator *locator, Oid tablespace, Oid database,
+			   Oid number)
+{
+#if PG_VERSION_NUM >= 160000
+	locator->spcOid = tablespace;
+	locator->dbOid = database;
+	locator->relNumber = number;
+#else
+	locator->spcNode = tablespace;
+	locator->dbNode = database;
+	locator->relNode = number;
+#endif
+}
+
+/*
+ * Where synchronized scans of a relation are.  The server's function wants a
+ * Relation, of which it uses the physical identity (and, where it was built to
+ * trace, the name): one without a relation cache entry will do.
+ */
+static inline BlockNumber
+la_sync_scan_location(const RelFileLocator *locator, BlockNumber nblocks)
+{
+	FormData_pg_class form;
+	RelationData rel;
+
+	memset(&form, 0, sizeof(form));
+	memset(&rel, 0, sizeof(rel));
+	rel.rd_rel = &form;
+	*la_rel_locator(&rel) = *locator;
+	return ss_get_location(&rel, nblocks);
+}
+
+/*
+ * A progress counter of another process, as it runs; NULL if there is no such
+ * process.  The status array has a place for each backend, in the order of
+ * backend ids before 17 and of process numbers since; where it begins follows
+ * from our own place.
+ */
+static inline const volatile int64 *
+la_progress_counter(int pid, int param)
+{
+#if PG_VERSION_NUM >= 170000
+	const volatile PgBackendStatus *entries = MyBEEntry - MyProcNumber;
+#else
+	const volatile PgBackendStatus *entries = MyBEEntry - (MyBackendId - 1);
+#endif
+
+	for (int i = 0; i < MaxBackends; i++)
+		if (entries[i].st_procpid == pid)
+			return &entries[i].st_progress_param[param];
+	return NULL;
+}
+
+/*
+ * What the watcher waits for between two looks.  17 gives it a name.
+ */
+#if PG_VERSION_NUM >= 170000
+static inline uint32
+la_wait_event_watcher_main(void)
+{
+	static uint32 event = 0;
+
+	if (event == 0)
+		event = WaitEventExtensionNew("LookaheadWatcherMain");
+	return event;
+}
+#else
+#define la_wait_event_watcher_main() PG_WAIT_EXTENSION
+#endif
+
 #endif							/* LA_COMPAT_H */

@@ -68,6 +68,10 @@ la_owner_target_of(LaTarget *target, Relation rel, ForkNumber fork)
 	target->locator = *la_rel_locator(rel);
 	target->fork = fork;
 	target->persistence = rel->rd_rel->relpersistence;
+	target->advise_only = false;
+	target->is_watched = false;
+	target->live = NULL;
+	target->margin = 0;
 }
 
 /*
@@ -199,7 +203,8 @@ la_owner_end_all(void)
 /*
  * The blocks that one owner may have ahead of it, so that none is pushed out of
  * the workers' rings before its owner comes to it.  Who has not moved for
- * protect_time is not counted: its blocks are protected no longer.
+ * protect_time is not counted: its blocks are protected no longer.  Nor is who
+ * has nothing read.
  */
 int
 la_owner_share(void)
@@ -215,6 +220,7 @@ la_owner_share(void)
 		LaOwner    *owner = &la_service->owners[i];
 
 		if (la_is_in_use(pg_atomic_read_u32(&owner->generation)) &&
+			!owner->target.advise_only &&
 			pg_atomic_read_u64(&owner->moved_us) >= since)
 			nactive++;
 	}

@@ -52,6 +52,10 @@ typedef struct LaTarget
 	RelFileLocator locator;
 	ForkNumber	fork;
 	char		persistence;	/* RELPERSISTENCE_PERMANENT or _UNLOGGED */
+	bool		advise_only;	/* never read into shared buffers */
+	bool		is_watched;		/* for another process: see maintenance.c */
+	const volatile int64 *live; /* where that process is by now, or NULL */
+	int			margin;			/* blocks after that are left alone */
 } LaTarget;
 
 /*
@@ -60,7 +64,8 @@ typedef struct LaTarget
  * A slot is in use while its generation is odd.  The backend that began it
  * holds a lock on the relation for as long as it is in use; that is what allows
  * a worker that has a lock too, and then finds the generation unchanged, to
- * believe in the target.  See worker.c.
+ * believe in the target.  See worker.c; for targets that are watched, see
+ * maintenance.c.
  */
 typedef struct LaOwner
 {
@@ -212,6 +217,8 @@ extern void la_read_range(LaRing *ring, RelFileLocator locator,
 extern bool la_status_turn(LaWorker *worker);
 
 /* worker.c */
+extern bool la_target_lock(const LaTarget *target);
+extern void la_target_unlock(const LaTarget *target);
 extern PGDLLEXPORT void la_io_worker_main(Datum arg);
 
 #endif							/* LA_SERVICE_H */

@@ -28,6 +28,11 @@
  *	  (zero_damaged_pages, ignore_checksum_failure) nothing is read, because
  *	  the owner's own read is the one that must warn.
  *	- The owner is past the block by now: it is skipped and counted.
+ *	- The owner is watched (source/maintenance.c): nobody holds a lock for it,
+ *	  so its file may be gone or shorter.  Then the read fails, and as the
+ *	  command reports what is wrong with its table itself, nothing is logged
+ *	  here.  If it must not be disturbed (advise_only), the kernel is advised
+ *	  and that is all.
  *	- Other tables are pushed out of shared buffers.  All goes through a ring
  *	  of the worker's own; owner.c sees to it that no scan asks for more than
  *	  fits.
@@ -118,10 +123,10 @@ la_lock_tags(const LaTarget *target, LOCKTAG *database, LOCKTAG *relation)
 
 /*
  * Take a reader's locks if nobody is in the way.  Session locks: there is no
- * transaction here.
+ * transaction here, nor in the watcher.
  */
-static bool
-la_lock(const LaTarget *target)
+bool
+la_target_lock(const LaTarget *target)
 {
 	LOCKTAG		database,
 				relation;
@@ -141,8 +146,8 @@ la_lock(const LaTarget *target)
 	return true;
 }
 
-static void
-la_unlock(const LaTarget *target)
+void
+la_target_unlock(const LaTarget *target)
 {
 	LOCKTAG		database,
 				relation;
@@ -220,7 +225,8 @@ la_do_piece(LaPiece *piece)
 	else
 	{
 		la_count(&la_worker->counters.errors, 1);
-		la_log_failure(piece);
+		if (!piece->target->is_watched)
+			la_log_failure(piece);
 	}
 }
 
@@ -237,6 +243,8 @@ la_blocks_passed(const LaRequest *request)
 	if (request->until == PG_UINT64_MAX)
 		return 0;
 	position = pg_atomic_read_u64(&owner->position);
+	if (owner->target.live != NULL)
+		position = Max(position, *owner->target.live + owner->target.margin);
 	if (position <= start)
 		return 0;
 	return (int) Min(position - start, (uint64) request->nblocks);
@@ -311,9 +319,9 @@ la_serve(const LaRequest *request)
 		la_count(&counters->stale, 1);
 	else if (la_blocks_passed(request) == request->nblocks)
 		la_count(&counters->passed, request->nblocks);
-	else if (la_damage_is_ignored)
+	else if (la_damage_is_ignored || target.advise_only)
 		 /* advised only, see the file header */ ;
-	else if (!la_lock(&target))
+	else if (!la_target_lock(&target))
 		la_count(&counters->locked, 1);
 	else
 	{
@@ -323,7 +331,7 @@ la_serve(const LaRequest *request)
 			la_read_request(&target, request);
 		else
 			la_count(&counters->stale, 1);
-		la_unlock(&target);
+		la_target_unlock(&target);
 	}
 	la_count(&counters->request_us, la_now_us() - request->queued_us);
 	la_count(&counters->done, 1);
@@ -340,7 +348,8 @@ la_advise_request(const LaRequest *request)
 	LaPiece		piece = {&target, request->first, request->nblocks, true};
 
 	pg_read_barrier();
-	if (!la_direct_io() && la_owner_is_valid(&ref))
+	if (!la_direct_io() && la_owner_is_valid(&ref) &&
+		la_blocks_passed(request) < request->nblocks)
 		la_do_piece(&piece);
 }
 

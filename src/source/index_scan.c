@@ -376,6 +376,7 @@ la_judge_gap(LaIndexScan *scan)
 	bool		missed = la_blocks_read() != scan->gap_reads;
 	bool		waited = false;
 	bool		turn = false;
+	int			nreads;
 	int64		ns = 0;
 
 	if (scan->gap_timed)
@@ -393,10 +394,16 @@ la_judge_gap(LaIndexScan *scan)
 	if (waited)
 		scan->wait_ns += ns;
 
-	/* What "aio" and "worker" have read is no miss, and is to be counted. */
-	if ((missed || scan->state == LA_SCAN_LOOKING) &&
-		la_pace_read(&scan->pace, waited, ns) &&
-		la_pace_clock(&scan->pace, la_wall_ns()))
+	/*
+	 * While looking ahead every block counts: what "aio" and "worker" have
+	 * read is no miss.  While watching we look at some blocks only.
+	 */
+	nreads = scan->state == LA_SCAN_LOOKING ? 1 :
+		(int) (la_blocks_read() - scan->reads_told);
+	scan->reads_told = la_blocks_read();
+	if (nreads > 0 &&
+		la_pace_read(&scan->pace, nreads, waited) &&
+		la_pace_clock(&scan->pace, la_wall_ns(), la_cpu_ns()))
 	{
 		if (scan->state == LA_SCAN_LOOKING)
 			la_enter_state(scan, LA_SCAN_IDLE);
@@ -861,7 +868,7 @@ la_at_end(LaIndexScan *scan)
 static inline bool
 la_may_skip_quiet(LaIndexScan *scan)
 {
-	if (!la_is_quiet(scan) || scan->is_dear || la_pace_in_trial(&scan->pace))
+	if (!la_is_quiet(scan) || scan->is_dear)
 		return false;
 	scan->skip_turn = !scan->skip_turn;
 	return scan->skip_turn;
@@ -1027,6 +1034,7 @@ la_index_scan_restart(IndexScanDesc desc)
 	scan->skip = 0;
 	scan->cached = 0;
 	scan->has_read = false;
+	scan->reads_told = la_blocks_read();
 	scan->quiet_reads = 0;
 	scan->start_wanted = false;
 	scan->am_calls = 0;

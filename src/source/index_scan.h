@@ -84,6 +84,7 @@ typedef struct LaIndexScan
 	bool		skip_turn;		/* see la_may_skip_quiet() */
 	int64		gap_reads;		/* blocks read by this backend, at its start */
 	int64		reads_seen;		/* the same at the end of the last gap */
+	int64		reads_told;		/* the same when the pace was told last */
 	instr_time	gap_start;
 
 	/* what the access method costs, if it is dear: see la_am_is_worth_it() */

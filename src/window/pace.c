@@ -126,7 +126,6 @@ la_pace_enter_trial(LaPace *pace, LaTrial trial)
 	pace->trial = trial;
 	pace->trial_reads = 0;
 	pace->trial_waits = 0;
-	pace->trial_wait_ns = 0;
 	pace->trial_start_ns = 0;
 }
 
@@ -176,22 +175,19 @@ la_pace_moved(LaPace *pace, BlockNumber blkno)
 }
 
 /*
- * The block that the scan has done with was read, from storage or from the
- * kernel's page cache; if it waited, for this long.  Returns true if the pace
- * wants to know the time; then call la_pace_clock().
+ * Blocks were read since we were told last, from storage or from the kernel's
+ * page cache.  Returns true if the pace wants to know the time; then call
+ * la_pace_clock().
  */
 bool
-la_pace_read(LaPace *pace, bool waited, int64 ns)
+la_pace_read(LaPace *pace, int nreads, bool waited)
 {
 	if (pace->trial == LA_TRIAL_NONE)
 		return false;
 
-	pace->trial_reads++;
+	pace->trial_reads += nreads;
 	if (waited)
-	{
 		pace->trial_waits++;
-		pace->trial_wait_ns += ns;
-	}
 	switch (pace->trial)
 	{
 		case LA_TRIAL_WATCH:
@@ -221,13 +217,15 @@ la_pace_is_behind(const LaPace *pace, int64 took, int times)
 }
 
 /*
- * The time, as wanted by la_pace_read().  Moves the trial on.  Returns true
- * if look-ahead should change: start if it watches, idle if it looks ahead.
+ * The time, and how long this process has computed, as wanted by
+ * la_pace_read().  Moves the trial on.  Returns true if look-ahead should
+ * change: start if it watches, idle if it looks ahead.
  */
 bool
-la_pace_clock(LaPace *pace, int64 now_ns)
+la_pace_clock(LaPace *pace, int64 now_ns, int64 cpu_ns)
 {
 	int64		took = now_ns - pace->trial_start_ns;
+	int64		computed = cpu_ns - pace->trial_start_cpu_ns;
 	int			waits = pace->trial_waits;
 
 	switch (pace->trial)
@@ -238,6 +236,7 @@ la_pace_clock(LaPace *pace, int64 now_ns)
 		case LA_TRIAL_WATCH_RAMP:
 			la_pace_enter_trial(pace, LA_TRIAL_WATCH);
 			pace->trial_start_ns = now_ns;
+			pace->trial_start_cpu_ns = cpu_ns;
 			break;
 
 		case LA_TRIAL_WATCH:
@@ -245,6 +244,7 @@ la_pace_clock(LaPace *pace, int64 now_ns)
 			{
 				la_pace_enter_trial(pace, LA_TRIAL_WATCH);
 				pace->trial_start_ns = now_ns;
+				pace->trial_start_cpu_ns = cpu_ns;
 				break;
 			}
 			/* What does not wait needs no help; waits begin it anew. */
@@ -254,12 +254,13 @@ la_pace_clock(LaPace *pace, int64 now_ns)
 				break;
 			}
 			/* If all waits went away, would that be enough? */
-			if (pace->trial_wait_ns < took - LA_TRIAL_SHARE(took))
+			if (took - computed < took - LA_TRIAL_SHARE(took))
 			{
 				la_pace_enter_trial(pace, LA_TRIAL_LOST);
 				break;
 			}
-			pace->watch_ns = took;
+			/* It may have taken longer: we look at some blocks only. */
+			pace->watch_ns = took * LA_TRIAL_LENGTH / pace->trial_reads;
 			pace->distance = pace->max_distance;
 			la_pace_enter_trial(pace, LA_TRIAL_LOOK_RAMP);
 			pace->trial_start_ns = now_ns;

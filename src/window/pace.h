@@ -51,9 +51,9 @@ typedef struct LaPace
 	LaTrial		trial;
 	int			trial_reads;	/* blocks read since it was entered */
 	int			trial_waits;	/* of these, waited for */
-	int64		trial_wait_ns;	/* how long */
 	int			hold;			/* how long the next LOST lasts, in reads */
 	int64		trial_start_ns; /* 0: not yet known */
+	int64		trial_start_cpu_ns;
 	int64		watch_ns;		/* what WATCH measured */
 
 	/* while watching */
@@ -72,8 +72,8 @@ typedef struct LaPace
 extern void la_pace_init(LaPace *pace, int start_after, int max_distance,
 						 bool has_page_cache);
 extern void la_pace_moved(LaPace *pace, BlockNumber blkno);
-extern bool la_pace_read(LaPace *pace, bool waited, int64 ns);
-extern bool la_pace_clock(LaPace *pace, int64 now_ns);
+extern bool la_pace_read(LaPace *pace, int nreads, bool waited);
+extern bool la_pace_clock(LaPace *pace, int64 now_ns, int64 cpu_ns);
 extern void la_pace_interrupted(LaPace *pace);
 extern bool la_pace_watch(LaPace *pace, bool waited);
 extern bool la_pace_at_once(const LaPace *pace);
@@ -98,13 +98,6 @@ la_pace_passed(LaPace *pace)
 		pace->recent = 0;
 		pace->waits /= 2;
 	}
-}
-
-/* Is every block read to be told?  Else some may be left out. */
-static inline bool
-la_pace_in_trial(const LaPace *pace)
-{
-	return pace->trial != LA_TRIAL_NONE && pace->trial != LA_TRIAL_LOST;
 }
 
 /* The number of blocks that look-ahead should be in front of the scan. */

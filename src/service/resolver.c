@@ -1,0 +1,335 @@
+/*-------------------------------------------------------------------------
+ *
+ * resolver.c
+ *	  Finds the file of a relation in any database.
+ *
+ * The watcher (source/maintenance.c) is connected to no database and learns of
+ * a command no more than database and relation.  What file that is stands in
+ * pg_class, which only a process of that database can read.  So a resolver is
+ * started: a background worker that connects, looks at one row and exits.
+ *
+ *		watcher					slot					resolver
+ *		ask (ticket 7) ------>	7, which relation?
+ *		start ---------------------------------------->	connect
+ *								7, this file	<-----	answer (ticket 7)
+ *		poll <----------------	exit wakes the watcher
+ *
+ * The ticket keeps the answer of a resolver that comes late from being taken
+ * for that to a later question.
+ *
+ * The watcher's latch is here, too, for those who are about to run a command
+ * that may be followed (hook/utility.c).
+ *
+ * A resolver takes the locks on catalogs that any reader takes, none on the
+ * relation itself, waits at most LA_LOCK_TIMEOUT for them, and is gone after
+ * some milliseconds.  It may read the row of before a change that is not
+ * committed yet; who uses the answer must stand that: see maintenance.c.
+ *
+ * Copyright (c) 2026, the pg_lookahead authors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/htup_details.h"
+#include "access/xact.h"
+#include "catalog/pg_am.h"
+#include "catalog/pg_class.h"
+#include "postmaster/bgworker.h"
+#include "service/lookup.h"
+#include "settings.h"
+#include "storage/ipc.h"
+#include "storage/latch.h"
+#include "storage/shmem.h"
+#include "storage/spin.h"
+#include "utils/memutils.h"
+#include "utils/syscache.h"
+
+/* Questions that are open at a time; more have to be asked again later. */
+#define LA_MAX_LOOKUPS		4
+
+#define LA_LOCK_TIMEOUT		"1s"
+
+typedef struct LaLookup
+{
+	uint32		ticket;			/* of the question that is open */
+	bool		is_answered;
+	bool		is_found;		/* "target" is valid */
+	Oid			relid;
+	LaTarget	target;
+} LaLookup;
+
+/* Shared memory; all is protected by the mutex. */
+typedef struct LaWatch
+{
+	slock_t		mutex;
+	Latch	   *watcher;		/* NULL: not running */
+	LaLookup	lookups[LA_MAX_LOOKUPS];
+} LaWatch;
+
+/* What a resolver is told when it is started. */
+typedef struct LaResolverOrder
+{
+	Oid			dbid;
+	uint32		ticket;
+} LaResolverOrder;
+
+static LaWatch *la_watch_area = NULL;
+
+/* In the watcher: the processes that answer, NULL where no question is open. */
+static BackgroundWorkerHandle *la_resolvers[LA_MAX_LOOKUPS];
+
+StaticAssertDecl(sizeof(LaResolverOrder) <= BGW_EXTRALEN,
+				 "the order must fit into bgw_extra");
+
+/*
+ * Ask for shared memory.  Called from shmem_request_hook.
+ */
+void
+la_watcher_shmem_request(void)
+{
+	if (la_watcher_is_wanted())
+		RequestAddinShmemSpace(sizeof(LaWatch));
+}
+
+/*
+ * Create or attach to shared memory.  Called from shmem_startup_hook.
+ */
+void
+la_watcher_shmem_startup(void)
+{
+	bool		found;
+
+	if (!la_watcher_is_wanted())
+		return;
+
+	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
+	la_watch_area = ShmemInitStruct("pg_lookahead watcher", sizeof(LaWatch),
+									&found);
+	if (!found)
+	{
+		MemSet(la_watch_area, 0, sizeof(LaWatch));
+		SpinLockInit(&la_watch_area->mutex);
+	}
+	LWLockRelease(AddinShmemInitLock);
+}
+
+/*
+ * Have the watcher look round at once, if there is one.
+ */
+void
+la_watcher_wake(void)
+{
+	Latch	   *latch;
+
+	if (la_watch_area == NULL)
+		return;
+	SpinLockAcquire(&la_watch_area->mutex);
+	latch = la_watch_area->watcher;
+	SpinLockRelease(&la_watch_area->mutex);
+	if (latch != NULL)
+		SetLatch(latch);
+}
+
+/* -------------------------------------------------------------------------
+ * The watcher's side
+ * -------------------------------------------------------------------------
+ */
+
+static void
+la_watcher_detach(int code, Datum arg)
+{
+	SpinLockAcquire(&la_watch_area->mutex);
+	la_watch_area->watcher = NULL;
+	SpinLockRelease(&la_watch_area->mutex);
+}
+
+/*
+ * This process is the watcher from now on.  Questions that an earlier one may
+ * have left open are void.
+ */
+void
+la_watcher_attach(void)
+{
+	before_shmem_exit(la_watcher_detach, (Datum) 0);
+	SpinLockAcquire(&la_watch_area->mutex);
+	la_watch_area->watcher = MyLatch;
+	for (int i = 0; i < LA_MAX_LOOKUPS; i++)
+		la_watch_area->lookups[i].ticket++;
+	SpinLockRelease(&la_watch_area->mutex);
+}
+
+/*
+ * Ask for the file of a relation.  Returns the slot to be polled, or -1 if
+ * nobody can be asked now.
+ */
+int
+la_lookup_begin(Oid dbid, Oid relid)
+{
+	BackgroundWorker worker;
+	LaResolverOrder order;
+	LaLookup   *lookup;
+	MemoryContext save;
+	bool		is_started;
+	int			slot = 0;
+
+	while (slot < LA_MAX_LOOKUPS && la_resolvers[slot] != NULL)
+		slot++;
+	if (slot == LA_MAX_LOOKUPS)
+		return -1;
+
+	lookup = &la_watch_area->lookups[slot];
+	SpinLockAcquire(&la_watch_area->mutex);
+	order.ticket = ++lookup->ticket;
+	lookup->is_answered = false;
+	lookup->is_found = false;
+	lookup->relid = relid;
+	SpinLockRelease(&la_watch_area->mutex);
+	order.dbid = dbid;
+
+	memset(&worker, 0, sizeof(worker));
+	worker.bgw_flags = BGWORKER_SHMEM_ACCESS |
+		BGWORKER_BACKEND_DATABASE_CONNECTION;
+	worker.bgw_start_time = BgWorkerStart_ConsistentState;
+	worker.bgw_restart_time = BGW_NEVER_RESTART;
+	worker.bgw_notify_pid = MyProcPid;
+	strlcpy(worker.bgw_library_name, "pg_lookahead", BGW_MAXLEN);
+	strlcpy(worker.bgw_function_name, "la_resolver_main", BGW_MAXLEN);
+	strlcpy(worker.bgw_type, "pg_lookahead resolver", BGW_MAXLEN);
+	strlcpy(worker.bgw_name, "pg_lookahead resolver", BGW_MAXLEN);
+	worker.bgw_main_arg = Int32GetDatum(slot);
+	memcpy(worker.bgw_extra, &order, sizeof(order));
+
+	/* The handle must outlive the watcher's turn. */
+	save = MemoryContextSwitchTo(TopMemoryContext);
+	is_started = RegisterDynamicBackgroundWorker(&worker, &la_resolvers[slot]);
+	MemoryContextSwitchTo(save);
+	if (!is_started)
+		la_resolvers[slot] = NULL;
+	return is_started ? slot : -1;
+}
+
+/*
+ * Is the answer there?  If it is, the slot is free again.
+ */
+LaLookupResult
+la_lookup_poll(int slot, LaTarget *target)
+{
+	LaLookup   *lookup = &la_watch_area->lookups[slot];
+	LaLookupResult result = LA_LOOKUP_PENDING;
+	bool		is_gone;
+	pid_t		pid;
+
+	/* First this: who exits has answered before, if it answers at all. */
+	is_gone = GetBackgroundWorkerPid(la_resolvers[slot], &pid) == BGWH_STOPPED;
+
+	SpinLockAcquire(&la_watch_area->mutex);
+	if (lookup->is_answered && lookup->is_found)
+	{
+		*target = lookup->target;
+		result = LA_LOOKUP_FOUND;
+	}
+	else if (lookup->is_answered || is_gone)
+		result = LA_LOOKUP_NOTHING;
+	SpinLockRelease(&la_watch_area->mutex);
+
+	if (result != LA_LOOKUP_PENDING)
+		la_lookup_cancel(slot);
+	return result;
+}
+
+/*
+ * The answer is not wanted any more.
+ */
+void
+la_lookup_cancel(int slot)
+{
+	LaLookup   *lookup = &la_watch_area->lookups[slot];
+
+	SpinLockAcquire(&la_watch_area->mutex);
+	lookup->ticket++;
+	SpinLockRelease(&la_watch_area->mutex);
+	if (la_resolvers[slot] != NULL)
+		pfree(la_resolvers[slot]);
+	la_resolvers[slot] = NULL;
+}
+
+/* -------------------------------------------------------------------------
+ * The resolver
+ * -------------------------------------------------------------------------
+ */
+
+/*
+ * Find the file of a relation of this database.  Returns false if there is none
+ * that a worker of the I/O service could read: of a temporary table, of a
+ * relation that is not a heap, of a mapped catalog, whose file is not in
+ * pg_class.
+ */
+static bool
+la_find_target(Oid relid, LaTarget *target)
+{
+	HeapTuple	tuple = SearchSysCache1(RELOID, ObjectIdGetDatum(relid));
+	Form_pg_class form;
+	bool		found;
+
+	if (!HeapTupleIsValid(tuple))
+		return false;
+	form = (Form_pg_class) GETSTRUCT(tuple);
+	found = form->relam == HEAP_TABLE_AM_OID &&
+		form->relpersistence != RELPERSISTENCE_TEMP &&
+		OidIsValid(form->relfilenode) && !form->relisshared;
+	if (found)
+	{
+		memset(target, 0, sizeof(*target));
+		target->dbid = MyDatabaseId;
+		target->relid = relid;
+		la_locator_set(&target->locator,
+					   OidIsValid(form->reltablespace) ?
+					   form->reltablespace : MyDatabaseTableSpace,
+					   MyDatabaseId, form->relfilenode);
+		target->fork = MAIN_FORKNUM;
+		target->persistence = form->relpersistence;
+	}
+	ReleaseSysCache(tuple);
+	return found;
+}
+
+/*
+ * Entry point of a resolver.
+ */
+void
+la_resolver_main(Datum arg)
+{
+	LaLookup   *lookup = &la_watch_area->lookups[DatumGetInt32(arg)];
+	LaResolverOrder order;
+	LaTarget	target;
+	Oid			relid;
+	bool		is_open;
+	bool		is_found;
+
+	memcpy(&order, MyBgworkerEntry->bgw_extra, sizeof(order));
+	SpinLockAcquire(&la_watch_area->mutex);
+	is_open = lookup->ticket == order.ticket;
+	relid = lookup->relid;
+	SpinLockRelease(&la_watch_area->mutex);
+	if (!is_open)
+		return;
+
+	BackgroundWorkerUnblockSignals();
+	BackgroundWorkerInitializeConnectionByOid(order.dbid, InvalidOid,
+											  BGWORKER_BYPASS_ALLOWCONN);
+	SetConfigOption("lock_timeout", LA_LOCK_TIMEOUT, PGC_SUSET,
+					PGC_S_OVERRIDE);
+	StartTransactionCommand();
+	is_found = la_find_target(relid, &target);
+	CommitTransactionCommand();
+
+	SpinLockAcquire(&la_watch_area->mutex);
+	if (lookup->ticket == order.ticket)
+	{
+		lookup->target = target;
+		lookup->is_found = is_found;
+		lookup->is_answered = true;
+	}
+	SpinLockRelease(&la_watch_area->mutex);
+}

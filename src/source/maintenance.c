@@ -1,0 +1,766 @@
+/*-------------------------------------------------------------------------
+ *
+ * maintenance.c
+ *	  Follows VACUUM, ANALYZE, index builds, CLUSTER and COPY TO from outside.
+ *
+ * These go past the executor, and on 15 to 17 they read a block when they come
+ * to it.  Nothing of ours is in their path.  A background worker, the watcher,
+ * looks at what they report of themselves (pg_stat_progress_*), and where one
+ * reads a large table in physical order it has the I/O service read ahead.
+ *
+ *		status array --- where is it? ---> watcher ---ask---> I/O workers
+ *		pg_class ------- which file? ----> (resolver.c)
+ *		visibility map - which blocks? --> (vm_runs.c)
+ *
+ * What is followed, and how its position is known:
+ *
+ *		command				blocks				position
+ *		VACUUM, 1st pass	not all-visible		the block's number
+ *		VACUUM, 2nd pass	not all-visible		the block's number
+ *		CREATE INDEX,		all					blocks since the start, which is
+ *		REINDEX									found by synchronized scans
+ *		... CONCURRENTLY,	all					the block's number
+ *		    validation
+ *		CLUSTER, VACUUM		all					as index builds; not if CLUSTER
+ *		FULL									reads through an index
+ *		COPY table TO		all					where synchronized scans are
+ *		ANALYZE				all					blocks of the sample done
+ *
+ * The start of a scan.  A scan of a table larger than a quarter of shared
+ * buffers may start anywhere, and reports where it is to others that may join.
+ * The location is shared and bears no name.  If location less blocks done is
+ * the same at two looks, that is the start; if the location stands still while
+ * blocks are done, the scan started at block 0.  COPY reports rows and bytes,
+ * no blocks; there the location is all that there is, and with
+ * synchronize_seqscans off (pg_dump) or a smaller table it is not followed.
+ *
+ * ANALYZE takes a random sample that nobody else knows, in physical order, and
+ * advises the kernel of it a few blocks ahead by itself (14 and later).  That
+ * is left alone, unless the sample is the table.
+ *
+ * What they have read.  VACUUM needs a page that nobody else has pinned, and
+ * leaves one unpruned if it does not get that at once; a worker that has just
+ * read the page would be in its way.  So for VACUUM the kernel is advised, and
+ * blocks are read into shared buffers only with direct I/O, where they must
+ * be.  Workers then look at VACUUM's own counter before each read and keep at a
+ * distance that VACUUM does not cross while they read (LA_LEAST_MARGIN).
+ * CLUSTER and VACUUM FULL let nobody else lock the table: advice, or nothing.
+ * All others are read into shared buffers.
+ *
+ * Safety.  The watcher holds no lock while a command is followed, so its owners
+ * promise less than those of a scan (owner.c).  What may happen:
+ *
+ *	- The command ends, and the table is dropped, truncated or rewritten before
+ *	  we see that.  A worker may then still try to read.  It gets a reader's
+ *	  lock or does without; with the lock it sees all that was done before, and
+ *	  the file is either the relation's or has been cut to nothing before it
+ *	  was unlinked.  Reading a block that is there is what any reader may do;
+ *	  reading one that is not fails, leaves no valid buffer, and is counted.
+ *	- VACUUM truncates the table.  That needs an exclusive lock, which waits
+ *	  for a worker's (a few milliseconds, and VACUUM tries again).  Blocks
+ *	  behind the new end: as above.
+ *	- The file that the resolver found is not the one that the command reads,
+ *	  because the command's transaction has made a new one.  It holds an
+ *	  exclusive lock then, and nothing is read; and a file that is smaller than
+ *	  what the command reports is not followed.
+ *	- The database is dropped: workers lock it too, and the server has every
+ *	  process close its files first.
+ *
+ * Nothing that the watcher does waits for a lock: readers' locks are taken if
+ * they are free, for as long as a page of the visibility map is copied.
+ *
+ * Copyright (c) 2026, the pg_lookahead authors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "compat.h"
+#include "lib/ilist.h"
+#include "method/method.h"
+#include "postmaster/bgworker.h"
+#include "postmaster/interrupt.h"
+#include "service/lookup.h"
+#include "service/service.h"
+#include "settings.h"
+#include "source/maintenance.h"
+#include "source/progress.h"
+#include "source/vm_runs.h"
+#include "storage/ipc.h"
+#include "utils/inval.h"
+#include "utils/memutils.h"
+#include "window/guard.h"
+#include "window/pursuit.h"
+#include "window/window.h"
+
+#ifdef USE_PREFETCH
+#define LA_HAVE_ADVICE 1
+#else
+#define LA_HAVE_ADVICE 0
+#endif
+
+/* Commands that are known of at a time. */
+#define LA_MAX_COMMANDS		64
+
+/*
+ * We look this often while nothing is followed.  Those who run such a command
+ * by hand wake us (hook/utility.c); then we look more often for a while.
+ */
+#define LA_IDLE_LOOK_MS		500L
+#define LA_EAGER_LOOK_MS	5L
+#define LA_EAGER_US			200000
+
+/* Seconds after which a watcher that has died is started again. */
+#define LA_RESTART_SECONDS	1
+
+/* VACUUM skips no shorter range in its first pass. */
+#define LA_VACUUM_GAP		32
+
+/*
+ * Blocks in front of VACUUM that no worker reads, at the least, so that it has
+ * let go of a page when VACUUM comes there.  With less room VACUUM is left
+ * alone.
+ */
+#define LA_LEAST_MARGIN		512
+
+/* Looks after which the start of a scan is given up. */
+#define LA_MAX_START_LOOKS	500
+
+/* Two estimates of the start that are the same, in blocks. */
+#define LA_START_TOLERANCE	256
+
+/* A scan must have moved so far between two estimates. */
+#define LA_START_STEP		64
+
+/*
+ * In the second pass of VACUUM: as many blocks of each look are checked for
+ * having been visited, and after so many of them it must be every fourth.
+ */
+#define LA_VISITS_PER_LOOK	8
+#define LA_LEAST_VISITS		64
+
+/* The second pass is left alone if the map shows so many times more blocks. */
+#define LA_MOST_EXCESS		4
+
+/* The blocks by which that is judged. */
+#define LA_DENSITY_BLOCKS	8192
+
+typedef enum LaCommandState
+{
+	LA_COMMAND_NEW,				/* not yet worth a lookup */
+	LA_COMMAND_LOOKUP,			/* a resolver was asked; "lookup" is valid */
+	LA_COMMAND_KNOWN,			/* "target" and "nblocks" are valid */
+	LA_COMMAND_IGNORED,			/* not to be followed, until it ends */
+} LaCommandState;
+
+/* A command that runs. */
+typedef struct LaCommand
+{
+	dlist_node	node;
+
+	/* immutable: what it is known by */
+	int			pid;
+	ProgressCommandType type;
+	Oid			dbid;
+	Oid			relid;
+	TimestampTz started;
+
+	LaCommandState state;
+	uint64		turn;			/* when it was seen last */
+	int			lookup;
+	LaTarget	target;
+	BlockNumber nblocks;
+
+	/* of the scan that it does now */
+	LaSight		sight;
+	bool		is_open;		/* "pursuit" follows it */
+	bool		is_given_up;
+	int			start_looks;
+	BlockNumber start;			/* the estimate at the last look */
+	BlockNumber location;		/* of synchronized scans then */
+	int64		done;			/* blocks done then */
+	int			visits;			/* second pass: blocks checked, ... */
+	int			visited;		/* ... and blocks that it had been to */
+	LaPursuit	pursuit;
+	LaVmRuns	runs;
+} LaCommand;
+
+static dlist_head la_commands = DLIST_STATIC_INIT(la_commands);
+static int	la_ncommands = 0;
+static uint64 la_turn = 0;
+
+/* -------------------------------------------------------------------------
+ * The scan of a command
+ * -------------------------------------------------------------------------
+ */
+
+/*
+ * Decide how the scan's blocks are read; see the file header.  Returns false if
+ * they cannot be.
+ */
+static bool
+la_choose_method(LaTarget *target, LaScanKind kind)
+{
+	const bool	is_advised = LA_HAVE_ADVICE && !la_direct_io();
+
+	target->is_watched = true;
+	target->advise_only = false;
+	switch ((LaMethodId) la_method)
+	{
+		case LA_METHOD_NONE:
+			return false;
+		case LA_METHOD_ADVICE:
+			target->advise_only = is_advised;
+			break;
+		case LA_METHOD_AUTO:
+		case LA_METHOD_AIO:
+		case LA_METHOD_WORKER:
+			break;
+	}
+	switch (kind)
+	{
+		case LA_SCAN_REWRITE:
+			target->advise_only = true;
+			return is_advised;
+		case LA_SCAN_VACUUM:
+			target->advise_only = is_advised;
+			target->margin = is_advised ? 0 : la_owner_share() / 2;
+			return is_advised || target->margin >= LA_LEAST_MARGIN;
+		case LA_SCAN_VACUUM_DEAD:
+			target->advise_only = is_advised;
+			return true;
+		default:
+			return true;
+	}
+}
+
+/*
+ * Find where the scan started.  Returns false if that is not known yet, or will
+ * never be; then is_given_up is set.
+ */
+static bool
+la_find_start(LaCommand *command, const LaSight *sight)
+{
+	const int64 n = command->nblocks;
+	BlockNumber location;
+	BlockNumber start;
+	int64		apart;
+	bool		is_first = command->start_looks == 0;
+
+	if (sight->kind != LA_SCAN_BUILD && sight->kind != LA_SCAN_REWRITE &&
+		sight->kind != LA_SCAN_COPY)
+	{
+		command->start = 0;
+		return true;
+	}
+	if (n <= NBuffers / 4)
+	{
+		/* No synchronized scan. */
+		command->start = 0;
+		command->is_given_up = sight->kind == LA_SCAN_COPY;
+		return !command->is_given_up;
+	}
+	if (command->start_looks++ > LA_MAX_START_LOOKS)
+	{
+		command->is_given_up = true;
+		return false;
+	}
+
+	location = la_sync_scan_location(&command->target.locator,
+									 command->nblocks);
+	if (sight->kind == LA_SCAN_COPY)
+	{
+		if (!is_first && location != command->location)
+		{
+			command->start = location;
+			return true;
+		}
+		command->location = location;
+		return false;
+	}
+
+	start = (BlockNumber) ((location + n - sight->done % n) % n);
+	if (!is_first)
+	{
+		if (sight->done < command->done + LA_START_STEP)
+			return false;
+		if (location == command->location)
+		{
+			command->start = 0;
+			return true;
+		}
+		apart = Max(start, command->start) - Min(start, command->start);
+		if (Min(apart, n - apart) <= LA_START_TOLERANCE)
+		{
+			if (Min(start, n - start) <= LA_START_TOLERANCE)
+				start = 0;
+			command->start = start;
+			return true;
+		}
+	}
+	command->location = location;
+	command->done = sight->done;
+	command->start = start;
+	return false;
+}
+
+/*
+ * The position of the scan, counted from its start.
+ */
+static uint64
+la_command_position(const LaCommand *command, const LaSight *sight)
+{
+	const int64 n = command->nblocks;
+
+	switch (sight->kind)
+	{
+		case LA_SCAN_COPY:
+			return (la_sync_scan_location(&command->target.locator,
+										  command->nblocks) +
+					n - command->start) % n;
+		case LA_SCAN_SAMPLE:
+			return sight->done * n / Max(sight->total, 1);
+		default:
+			return Min(sight->done, n);
+	}
+}
+
+/*
+ * Would the second pass visit most of what the visibility map shows?
+ */
+static bool
+la_is_dense(LaCommand *command, const LaSight *sight)
+{
+	BlockNumber from = (BlockNumber) Min(sight->done, sight->end);
+	BlockNumber until = (BlockNumber) Min(sight->end,
+										  (int64) from + LA_DENSITY_BLOCKS);
+	int			shown = la_vm_count(&command->runs, from, until);
+	double		dead = (double) sight->ndead * (until - from) /
+		Max(sight->end, 1);
+
+	return shown <= LA_MOST_EXCESS * Max(dead, 1.0);
+}
+
+/*
+ * Has the second pass been to the blocks that we thought it would visit?  What
+ * VACUUM has just read is still in shared buffers.
+ */
+static void
+la_check_visits(LaCommand *command, uint64 position)
+{
+	BlockNumber blkno = (BlockNumber) position;
+
+	for (int i = 0; i < LA_VISITS_PER_LOOK && blkno > 0; i++)
+	{
+		blkno--;
+		if (la_vm_is_skippable(&command->runs, blkno))
+			continue;
+		command->visits++;
+		if (la_block_is_resident(&command->target.locator, MAIN_FORKNUM, blkno))
+			command->visited++;
+	}
+	if (command->visits >= LA_LEAST_VISITS)
+	{
+		if (command->visited < command->visits / 4)
+			command->is_given_up = true;
+		command->visits = command->visited = 0;
+	}
+}
+
+static void
+la_scan_close(LaCommand *command)
+{
+	if (command->is_open)
+		la_pursuit_close(&command->pursuit);
+	command->is_open = false;
+}
+
+/*
+ * Begin to follow a scan.
+ */
+static void
+la_scan_open(LaCommand *command, const LaSight *sight)
+{
+	LaTarget	target = command->target;
+	const bool	is_dead = sight->kind == LA_SCAN_VACUUM_DEAD;
+
+	if (!la_choose_method(&target, sight->kind))
+	{
+		command->is_given_up = true;
+		return;
+	}
+	if (!la_find_start(command, sight))
+		return;
+	if (sight->kind == LA_SCAN_VACUUM || is_dead)
+	{
+		target.live = la_progress_counter(command->pid, is_dead ?
+										  PROGRESS_VACUUM_HEAP_BLKS_VACUUMED :
+										  PROGRESS_VACUUM_HEAP_BLKS_SCANNED);
+		if (target.live == NULL)
+			return;
+		la_vm_open(&command->runs, &target, is_dead ? 1 : LA_VACUUM_GAP,
+				   is_dead ? InvalidBlockNumber : command->nblocks - 1);
+		if (is_dead && !la_is_dense(command, sight))
+		{
+			command->is_given_up = true;
+			return;
+		}
+	}
+	la_pursuit_open(&command->pursuit, &target, command->pid, command->start,
+					command->nblocks, la_command_position(command, sight));
+	if (sight->kind == LA_SCAN_VACUUM || is_dead)
+	{
+		command->pursuit.wanted = la_vm_next;
+		command->pursuit.wanted_arg = &command->runs;
+	}
+	if (sight->end > 0)
+		command->pursuit.end = (BlockNumber) Min(sight->end,
+												 (int64) command->nblocks);
+	command->is_open = true;
+	elog(DEBUG1, "following process %d on relation %u, start block %u, position %u",
+		 command->pid, command->relid, command->start,
+		 (BlockNumber) command->pursuit.position);
+}
+
+/*
+ * Follow the scan.  Runs under la_guard_run().
+ */
+static void
+la_scan_follow(void *arg)
+{
+	LaCommand  *command = arg;
+	const LaSight *sight = &command->sight;
+	uint64		position;
+
+	if (!command->is_open)
+		la_scan_open(command, sight);
+	if (!command->is_open)
+		return;
+
+	position = la_command_position(command, sight);
+	if (position < command->pursuit.position)
+	{
+		/* Another scan of the same kind, or a COPY that shares the location. */
+		la_scan_close(command);
+		return;
+	}
+	if (sight->kind == LA_SCAN_VACUUM &&
+		!la_vm_check(&command->runs, (BlockNumber) position))
+	{
+		LaTarget	target = command->pursuit.target;
+
+		la_pursuit_close(&command->pursuit);
+		la_pursuit_open(&command->pursuit, &target, command->pid, 0,
+						command->nblocks, position);
+		command->pursuit.wanted = la_vm_next;
+		command->pursuit.wanted_arg = &command->runs;
+	}
+	if (sight->kind == LA_SCAN_VACUUM_DEAD &&
+		command->pursuit.target.advise_only)
+		la_check_visits(command, position);
+	if (command->is_given_up)
+		la_scan_close(command);
+	else
+		la_pursuit_advance(&command->pursuit, position);
+}
+
+/* -------------------------------------------------------------------------
+ * Commands
+ * -------------------------------------------------------------------------
+ */
+
+static void
+la_command_ignore(LaCommand *command)
+{
+	la_scan_close(command);
+	if (command->state == LA_COMMAND_LOOKUP)
+		la_lookup_cancel(command->lookup);
+	command->state = LA_COMMAND_IGNORED;
+}
+
+/*
+ * Call body(command) so that its errors end here.
+ */
+static void
+la_command_run(LaCommand *command, void (*body) (void *))
+{
+	ResourceOwner owner = la_guard_owner_create();
+
+	if (la_guard_run(owner, body, command))
+	{
+		la_guard_owner_free(owner, true);
+		return;
+	}
+	command->pursuit.counters.errors_total++;
+	la_command_ignore(command);
+}
+
+/*
+ * How large is the file?  Runs under la_guard_run().
+ */
+static void
+la_command_measure(void *arg)
+{
+	LaCommand  *command = arg;
+	const LaSight *sight = &command->sight;
+	BlockNumber nblocks = smgrnblocks(la_smgropen(command->target.locator),
+									  MAIN_FORKNUM);
+
+	command->nblocks = nblocks;
+	if (sight->kind == LA_SCAN_SAMPLE)
+	{
+		if (sight->total < (int64) nblocks / 10 * 9)
+			command->state = LA_COMMAND_IGNORED;
+	}
+	else if (sight->total > 0)
+	{
+		/* The table may have grown since; the scan does not go there. */
+		command->nblocks = (BlockNumber) sight->total;
+		if (nblocks < sight->total)
+			command->state = LA_COMMAND_IGNORED;
+	}
+	if (command->nblocks < (BlockNumber) la_min_table_size)
+		command->state = LA_COMMAND_IGNORED;
+}
+
+/*
+ * Ask which file a command reads, or see whether the answer has come.
+ */
+static void
+la_command_lookup(LaCommand *command)
+{
+	if (command->state == LA_COMMAND_NEW)
+	{
+		command->lookup = la_lookup_begin(command->dbid, command->relid);
+		if (command->lookup >= 0)
+			command->state = LA_COMMAND_LOOKUP;
+		return;
+	}
+	switch (la_lookup_poll(command->lookup, &command->target))
+	{
+		case LA_LOOKUP_PENDING:
+			break;
+		case LA_LOOKUP_NOTHING:
+			command->state = LA_COMMAND_IGNORED;
+			break;
+		case LA_LOOKUP_FOUND:
+			command->state = LA_COMMAND_KNOWN;
+			la_command_run(command, la_command_measure);
+			break;
+	}
+}
+
+/*
+ * A command was seen again.
+ */
+static void
+la_command_seen(LaCommand *command, const LaSight *sight)
+{
+	if (sight->kind != command->sight.kind ||
+		sight->pass != command->sight.pass)
+	{
+		la_scan_close(command);
+		command->is_given_up = false;
+		command->start_looks = 0;
+		command->visits = command->visited = 0;
+	}
+	command->sight = *sight;
+	if (!la_sight_is_large(sight))
+		return;
+	if (command->state == LA_COMMAND_NEW || command->state == LA_COMMAND_LOOKUP)
+		la_command_lookup(command);
+	if (command->state == LA_COMMAND_KNOWN && !command->is_given_up)
+		la_command_run(command, la_scan_follow);
+}
+
+static void
+la_command_end(LaCommand *command)
+{
+	la_command_ignore(command);
+	dlist_delete(&command->node);
+	la_ncommands--;
+	pfree(command);
+}
+
+/*
+ * Find the command that a process runs, or make one.  NULL if there are too
+ * many.
+ */
+static LaCommand *
+la_command_of(const PgBackendStatus *status, Oid relid)
+{
+	dlist_iter	iter;
+	LaCommand  *command;
+
+	dlist_foreach(iter, &la_commands)
+	{
+		command = dlist_container(LaCommand, node, iter.cur);
+		if (command->pid == status->st_procpid &&
+			command->type == status->st_progress_command &&
+			command->dbid == status->st_databaseid &&
+			command->relid == relid &&
+			command->started == status->st_activity_start_timestamp)
+			return command;
+	}
+	if (la_ncommands >= LA_MAX_COMMANDS)
+		return NULL;
+	command = MemoryContextAllocZero(TopMemoryContext, sizeof(LaCommand));
+	command->pid = status->st_procpid;
+	command->type = status->st_progress_command;
+	command->dbid = status->st_databaseid;
+	command->relid = relid;
+	command->started = status->st_activity_start_timestamp;
+	dlist_push_tail(&la_commands, &command->node);
+	la_ncommands++;
+	return command;
+}
+
+/*
+ * End the commands that were not seen in this turn.
+ */
+static void
+la_commands_sweep(void)
+{
+	dlist_mutable_iter iter;
+	const int	before = la_ncommands;
+
+	dlist_foreach_modify(iter, &la_commands)
+	{
+		LaCommand  *command = dlist_container(LaCommand, node, iter.cur);
+
+		if (command->turn != la_turn)
+			la_command_end(command);
+	}
+
+	/* An open file would keep the space of a dropped table. */
+	if (before > la_ncommands)
+		la_smgr_close_all();
+}
+
+/* -------------------------------------------------------------------------
+ * The process
+ * -------------------------------------------------------------------------
+ */
+
+/*
+ * Look at all processes once.  Returns after how many milliseconds to look
+ * again.
+ */
+static long
+la_watch(void)
+{
+	int64		look_us = LA_IDLE_LOOK_MS * 1000;
+	int			n;
+
+	la_turn++;
+	pgstat_clear_backend_activity_snapshot();
+	n = pgstat_fetch_stat_numbackends();
+	for (int i = 1; i <= n; i++)
+	{
+		const PgBackendStatus *status = &la_status_entry(i)->backendStatus;
+		LaSight		sight;
+		LaCommand  *command;
+
+		if (!la_sight(&sight, status))
+			continue;
+		command = la_command_of(status, sight.relid);
+		if (command == NULL)
+			continue;
+		command->turn = la_turn;
+		la_command_seen(command, &sight);
+		if (command->is_open)
+			look_us = Min(look_us, command->pursuit.look_us);
+		else if (la_sight_is_large(&sight) && !command->is_given_up &&
+				 command->state != LA_COMMAND_IGNORED)
+			look_us = Min(look_us, sight.kind == LA_SCAN_COPY ?
+						  LA_MAX_LOOK_US : LA_EAGER_LOOK_MS * 1000);
+	}
+	pgstat_clear_backend_activity_snapshot();
+	la_commands_sweep();
+	return (long) Max(look_us / 1000, 1);
+}
+
+/*
+ * Entry point of the watcher.
+ */
+void
+la_watcher_main(Datum arg)
+{
+	MemoryContext turn_context;
+	uint64		woken_us = 0;
+
+	pqsignal(SIGHUP, SignalHandlerForConfigReload);
+	pqsignal(SIGTERM, SignalHandlerForShutdownRequest);
+	BackgroundWorkerUnblockSignals();
+	BackgroundWorkerInitializeConnection(NULL, NULL, 0);
+
+	CurrentResourceOwner = ResourceOwnerCreate(NULL, "pg_lookahead watcher");
+	turn_context = AllocSetContextCreate(TopMemoryContext,
+										 "pg_lookahead watcher",
+										 ALLOCSET_DEFAULT_SIZES);
+	MemoryContextSwitchTo(turn_context);
+	la_watcher_attach();
+
+	for (;;)
+	{
+		long		timeout = -1;
+		int			events;
+
+		/* Not 0: who is terminated, and no shutdown, is started again. */
+		if (ShutdownRequestPending)
+			proc_exit(1);
+		CHECK_FOR_INTERRUPTS();
+		if (ConfigReloadPending)
+		{
+			ConfigReloadPending = false;
+			ProcessConfigFile(PGC_SIGHUP);
+		}
+		AcceptInvalidationMessages();
+
+		if (la_maintenance && la_enabled)
+			timeout = la_watch();
+		else
+		{
+			la_turn++;
+			la_commands_sweep();
+		}
+		MemoryContextReset(turn_context);
+
+		if (timeout > LA_EAGER_LOOK_MS && woken_us != 0)
+		{
+			if (la_now_us() - woken_us < LA_EAGER_US)
+				timeout = LA_EAGER_LOOK_MS;
+			else
+				woken_us = 0;
+		}
+		events = WaitLatch(MyLatch,
+						   WL_LATCH_SET | WL_EXIT_ON_PM_DEATH |
+						   (timeout >= 0 ? WL_TIMEOUT : 0),
+						   timeout, la_wait_event_watcher_main());
+		ResetLatch(MyLatch);
+		if ((events & WL_LATCH_SET) != 0)
+			woken_us = la_now_us();
+	}
+}
+
+/*
+ * Have the postmaster start the watcher.  Called while libraries are preloaded.
+ */
+void
+la_maintenance_register(void)
+{
+	BackgroundWorker worker;
+
+	if (!la_watcher_is_wanted())
+		return;
+	memset(&worker, 0, sizeof(worker));
+	worker.bgw_flags = BGWORKER_SHMEM_ACCESS |
+		BGWORKER_BACKEND_DATABASE_CONNECTION;
+	worker.bgw_start_time = BgWorkerStart_ConsistentState;
+	worker.bgw_restart_time = LA_RESTART_SECONDS;
+	strlcpy(worker.bgw_library_name, "pg_lookahead", BGW_MAXLEN);
+	strlcpy(worker.bgw_function_name, "la_watcher_main", BGW_MAXLEN);
+	strlcpy(worker.bgw_type, "pg_lookahead watcher", BGW_MAXLEN);
+	strlcpy(worker.bgw_name, "pg_lookahead watcher", BGW_MAXLEN);
+	RegisterBackgroundWorker(&worker);
+}

@@ -1,0 +1,219 @@
+/*-------------------------------------------------------------------------
+ *
+ * vm_runs.c
+ *	  The blocks that VACUUM will visit, by the visibility map.
+ *
+ * The first pass leaves out ranges of at least 32 blocks that the map says are
+ * all-visible; an aggressive one leaves out all-frozen ones only, and with
+ * DISABLE_PAGE_SKIPPING it leaves out nothing.  Which it is cannot be seen
+ * from outside.  So we begin with the first, and when VACUUM is seen several
+ * times in gaps that we left out, we know better.
+ *
+ *		map			..####################################..##..######
+ *		runs		--                                    ---------------
+ *					0								 36, the short gap included
+ *
+ * The second pass visits blocks with dead items.  Such a block is never
+ * all-visible, and what else is not was written lately: the map is an upper
+ * bound, usually a close one.
+ *
+ * The map is read through shared buffers, where the server keeps it, a page at
+ * a time (32 thousand blocks), and copied; nothing is pinned.  A reader's lock
+ * that is had without waiting makes it as safe as any scan.  Where the map
+ * cannot be had, every block counts as visited.
+ *
+ * Copyright (c) 2026, the pg_lookahead authors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/visibilitymapdefs.h"
+#include "compat.h"
+#include "source/vm_runs.h"
+#include "utils/inval.h"
+
+#define LA_MAP_BYTES		(BLCKSZ - MAXALIGN(SizeOfPageHeaderData))
+#define LA_BLOCKS_PER_BYTE	(BITS_PER_BYTE / BITS_PER_HEAPBLOCK)
+#define LA_BLOCKS_PER_PAGE	(LA_MAP_BYTES * LA_BLOCKS_PER_BYTE)
+
+/* A copy is good for so long: VACUUM sets bits behind it, not in front. */
+#define LA_MAP_AGE_US		1000000
+
+/* VACUUM was seen this often in gaps before we believe it. */
+#define LA_INSIDE_LOOKS		3
+
+static void
+la_vm_forget_gaps(LaVmRuns *runs)
+{
+	memset(runs->gaps, 0, sizeof(runs->gaps));
+	runs->next_gap = 0;
+	runs->inside = 0;
+}
+
+/*
+ * Prepare to tell which blocks of the target's main fork are visited.
+ */
+void
+la_vm_open(LaVmRuns *runs, const LaTarget *target, int least_gap,
+		   BlockNumber last)
+{
+	runs->target = *target;
+	runs->target.fork = VISIBILITYMAP_FORKNUM;
+	runs->least_gap = least_gap;
+	runs->last = last;
+	runs->skip = LA_SKIP_VISIBLE;
+	runs->map_block = InvalidBlockNumber;
+	la_vm_forget_gaps(runs);
+}
+
+/*
+ * Copy a page of the map.  Raises errors.
+ */
+static void
+la_vm_read(LaVmRuns *runs, BlockNumber map_block)
+{
+	const LaTarget *target = &runs->target;
+	SMgrRelation smgr;
+	Buffer		buffer;
+
+	runs->map_block = map_block;
+	runs->read_us = la_now_us();
+	runs->is_known = false;
+	if (!la_target_lock(target))
+		return;
+
+	/* The lock is worth something only with what was done under others. */
+	AcceptInvalidationMessages();
+	PG_TRY();
+	{
+		smgr = la_smgropen(target->locator);
+		runs->map_blocks = smgrexists(smgr, target->fork) ?
+			smgrnblocks(smgr, target->fork) : 0;
+		if (map_block < runs->map_blocks)
+		{
+			buffer = ReadBufferWithoutRelcache(target->locator, target->fork,
+											   map_block, RBM_NORMAL, NULL,
+											   target->persistence ==
+											   RELPERSISTENCE_PERMANENT);
+			memcpy(runs->map.data, BufferGetPage(buffer), BLCKSZ);
+			ReleaseBuffer(buffer);
+			runs->is_known = true;
+		}
+	}
+	PG_FINALLY();
+	{
+		la_target_unlock(target);
+	}
+	PG_END_TRY();
+}
+
+/*
+ * May this block be left out?
+ */
+bool
+la_vm_is_skippable(LaVmRuns *runs, BlockNumber blkno)
+{
+	BlockNumber map_block = blkno / LA_BLOCKS_PER_PAGE;
+	uint32		number = blkno % LA_BLOCKS_PER_PAGE;
+	const uint8 *bits;
+	uint8		wanted;
+
+	if (runs->skip == LA_SKIP_NOTHING || blkno == runs->last)
+		return false;
+	if (map_block != runs->map_block)
+		la_vm_read(runs, map_block);
+	if (!runs->is_known)
+		return false;
+	bits = (const uint8 *) runs->map.data + MAXALIGN(SizeOfPageHeaderData);
+	wanted = runs->skip == LA_SKIP_VISIBLE ? VISIBILITYMAP_ALL_VISIBLE :
+		VISIBILITYMAP_ALL_FROZEN;
+	return (bits[number / LA_BLOCKS_PER_BYTE] >>
+			(number % LA_BLOCKS_PER_BYTE * BITS_PER_HEAPBLOCK) & wanted) != 0;
+}
+
+static inline void
+la_vm_refresh(LaVmRuns *runs)
+{
+	if (la_now_us() - runs->read_us > LA_MAP_AGE_US)
+		runs->map_block = InvalidBlockNumber;
+}
+
+/*
+ * The next run of blocks that are visited: see LaWanted.  Looks at one page of
+ * the map, and a little of the next.
+ */
+BlockNumber
+la_vm_next(void *arg, BlockNumber from, BlockNumber end, int most, int *nblocks)
+{
+	LaVmRuns   *runs = arg;
+	BlockNumber first = from;
+	BlockNumber page_end;
+	int			n = 0;
+	int			gap = 0;
+
+	la_vm_refresh(runs);
+	page_end = (from / LA_BLOCKS_PER_PAGE + 1) * LA_BLOCKS_PER_PAGE;
+	page_end = Min(page_end, end);
+	while (first < page_end && la_vm_is_skippable(runs, first))
+		first++;
+	if (first - from >= runs->least_gap)
+	{
+		LaGap	   *place = &runs->gaps[runs->next_gap++ % LA_MAX_GAPS];
+
+		place->first = from;
+		place->end = first;
+	}
+	else
+		first = from;			/* too short a gap */
+
+	/* Up to the next gap that is long enough. */
+	while (n < most && first + n < page_end && gap < runs->least_gap)
+	{
+		gap = la_vm_is_skippable(runs, first + n) ? gap + 1 : 0;
+		n++;
+	}
+	if (gap >= runs->least_gap)
+		n -= gap;
+	*nblocks = n;
+	return first;
+}
+
+/*
+ * VACUUM was seen at this block.  Returns false if it does visit what we left
+ * out: from now on less is left out, and what is in front has to be asked for
+ * anew.
+ *
+ * Once is not enough: a block in a gap may have been changed since we looked.
+ */
+bool
+la_vm_check(LaVmRuns *runs, BlockNumber visited)
+{
+	bool		is_inside = false;
+
+	if (runs->skip == LA_SKIP_NOTHING)
+		return true;
+	for (int i = 0; i < LA_MAX_GAPS; i++)
+		if (visited > runs->gaps[i].first && visited + 1 < runs->gaps[i].end)
+			is_inside = true;
+	runs->inside = is_inside ? runs->inside + 1 : 0;
+	if (runs->inside < LA_INSIDE_LOOKS)
+		return true;
+	runs->skip++;
+	la_vm_forget_gaps(runs);
+	return false;
+}
+
+/*
+ * How many blocks of a range may not be left out?
+ */
+int
+la_vm_count(LaVmRuns *runs, BlockNumber from, BlockNumber end)
+{
+	int			n = 0;
+
+	for (BlockNumber blkno = from; blkno < end; blkno++)
+		if (!la_vm_is_skippable(runs, blkno))
+			n++;
+	return n;
+}

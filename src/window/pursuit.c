@@ -1,0 +1,274 @@
+/*-------------------------------------------------------------------------
+ *
+ * pursuit.c
+ *	  Looks ahead of another process, whose position is seen now and then.
+ *
+ * frontier.c looks ahead from within the scan, which knows where it is.  Here a
+ * third process does it, which sees the position as it was some milliseconds
+ * ago.  So it works with where the scan may have come until it looks again:
+ *
+ *		position	100			140			260				 2300
+ *					seen		edge		frontier before	 frontier after
+ *					|-- lead ---|-- asked --|--- asked now --|
+ *								|<------- at most "distance" --->|
+ *
+ * Nothing is asked for in front of the edge, and the edge is what the owner's
+ * slot says, so that workers drop what is behind it.  (Where the position is a
+ * counter in shared memory, workers look at that, too: LaTarget's "live".)
+ * The lead is twice what the scan does between two looks, at its speed so far:
+ * two processes that read the same blocks at the same time are slower than
+ * one.
+ *
+ * Looked at as often as the scan needs to come a quarter of the distance.
+ *
+ * Where the scan leaves blocks out, "wanted" says which it will visit; what it
+ * leaves out does not count for the distance, so that the next blocks after a
+ * long gap are there when the scan jumps over it.  Ranges asked for are kept in
+ * order; those behind the edge are dropped and counted as used.
+ *
+ *		stretches	[120-183] [184-247]  [9000-9063]
+ *		edge		140 ...				 the first counts until it is passed
+ *
+ * A range that no queue has room for is asked for again at the next look.
+ *
+ * Copyright (c) 2026, the pg_lookahead authors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "compat.h"
+#include "window/pursuit.h"
+#include "window/window.h"
+
+/* Asked for at a time. */
+#define LA_STEP_BLOCKS		64
+
+/* Steps, and gaps between them, that one look deals with. */
+#define LA_MAX_STEPS		256
+
+/* Blocks per microsecond that are believed at once: 100 MB/s. */
+#define LA_FIRST_SPEED		(100.0 / BLCKSZ)
+
+#define LA_MIN_LEAD			32
+#define LA_MAX_LEAD			512
+
+/* No process has more than 16 MB in front of it. */
+#define LA_MAX_AHEAD		(16 * 1024 * 1024 / BLCKSZ)
+
+/*
+ * Prepare to look ahead of a scan that began at block "start" and is at this
+ * position by now.
+ */
+void
+la_pursuit_open(LaPursuit *pursuit, const LaTarget *target, int pid,
+				BlockNumber start, BlockNumber nblocks, uint64 position)
+{
+	memset(pursuit, 0, sizeof(*pursuit));
+	pursuit->target = *target;
+	pursuit->pid = pid;
+	pursuit->start = start;
+	pursuit->nblocks = nblocks;
+	pursuit->end = nblocks;
+	pursuit->position = position;
+	pursuit->looked_us = la_now_us();
+	pursuit->look_us = LA_MIN_LOOK_US;
+}
+
+/*
+ * Have a valid owner.
+ */
+static bool
+la_pursuit_has_owner(LaPursuit *pursuit)
+{
+	if (la_owner_is_valid(&pursuit->owner))
+		return true;
+	if (!la_owner_begin(&pursuit->owner, &pursuit->target, 0))
+		return false;
+	pursuit->owner.owner->pid = pursuit->pid;
+	pursuit->counters.scans_total = 1;
+	return true;
+}
+
+/*
+ * How many blocks may be in front of the scan?
+ */
+static int
+la_pursuit_distance(const LaPursuit *pursuit)
+{
+	if (pursuit->target.advise_only)
+		return LA_MAX_AHEAD;
+	return Min(LA_MAX_AHEAD, la_owner_share());
+}
+
+/*
+ * Measure how fast the scan is, and say when to look again.
+ */
+static void
+la_pursuit_measure(LaPursuit *pursuit, uint64 position, int distance)
+{
+	uint64		now = la_now_us();
+	uint64		passed = now - pursuit->looked_us;
+
+	if (passed > 0)
+	{
+		double		speed = (double) (position - pursuit->position) / passed;
+
+		/* A jump over blocks that are left out is no speed. */
+		speed = Min(speed, Max(2 * pursuit->speed, LA_FIRST_SPEED));
+		pursuit->speed = (pursuit->speed + speed) / 2;
+	}
+	pursuit->position = position;
+	pursuit->looked_us = now;
+	pursuit->look_us = LA_MAX_LOOK_US;
+	if (pursuit->speed * LA_MAX_LOOK_US > distance / 4)
+		pursuit->look_us = (int) Max(distance / 4 / pursuit->speed,
+									 LA_MIN_LOOK_US);
+}
+
+/*
+ * Forget the stretches that the scan is past.
+ */
+static void
+la_pursuit_drop(LaPursuit *pursuit, uint64 edge)
+{
+	while (pursuit->head != pursuit->tail)
+	{
+		LaStretch  *oldest =
+			&pursuit->stretches[pursuit->head % LA_MAX_STRETCHES];
+
+		if (oldest->until > edge)
+			break;
+		pursuit->ahead -= oldest->nblocks;
+		if (oldest->is_issued)
+			pursuit->counters.blocks_used_total += oldest->nblocks;
+		pursuit->head++;
+	}
+}
+
+/*
+ * Ask for the blocks of positions from on; they do not wrap round.  Returns how
+ * many were accepted.
+ */
+static int
+la_pursuit_ask(LaPursuit *pursuit, uint64 from, int nblocks)
+{
+	LaStretch  *stretch =
+		&pursuit->stretches[pursuit->tail % LA_MAX_STRETCHES];
+	uint64		blkno = pursuit->start + from;
+	int			asked = nblocks;
+
+	if (blkno >= pursuit->nblocks)
+		blkno -= pursuit->nblocks;
+	if (la_block_is_resident(&pursuit->target.locator, pursuit->target.fork,
+							 (BlockNumber) blkno))
+		pursuit->resident++;
+	else
+		pursuit->resident = 0;
+
+	stretch->is_issued = pursuit->resident < 2;
+	if (stretch->is_issued)
+	{
+		asked = la_owner_ask(&pursuit->owner, (BlockNumber) blkno, nblocks,
+							 from + nblocks);
+		pursuit->counters.blocks_issued_total += asked;
+		pursuit->counters.windows_total++;
+	}
+	else
+		pursuit->counters.blocks_hit_total += nblocks;
+
+	if (asked > 0)
+	{
+		stretch->until = from + asked;
+		stretch->nblocks = asked;
+		pursuit->ahead += asked;
+		pursuit->tail++;
+	}
+	return asked;
+}
+
+/*
+ * Move the frontier one step on.  Returns false if that is all for now.
+ */
+static bool
+la_pursuit_step(LaPursuit *pursuit)
+{
+	uint64		from = pursuit->frontier;
+	uint64		wrap = pursuit->nblocks - pursuit->start;
+	int			n = (int) Min(pursuit->end - from, LA_STEP_BLOCKS);
+	int			asked;
+
+	if (pursuit->wanted != NULL)
+	{
+		Assert(pursuit->start == 0);
+		from = pursuit->wanted(pursuit->wanted_arg, (BlockNumber) from,
+							   pursuit->end, LA_STEP_BLOCKS, &n);
+	}
+	else if (from < wrap && from + n > wrap)
+		n = (int) (wrap - from);
+
+	pursuit->frontier = from;
+	if (n == 0)
+		return true;
+	asked = la_pursuit_ask(pursuit, from, n);
+	pursuit->frontier += asked;
+	return asked == n;
+}
+
+/*
+ * The scan was seen at this position, which is not before the last one: move
+ * the frontier on.  May raise errors; to be called under la_guard_run().
+ */
+void
+la_pursuit_advance(LaPursuit *pursuit, uint64 position)
+{
+	int			distance;
+	int			lead;
+	uint64		edge;
+
+	if (!la_pursuit_has_owner(pursuit))
+	{
+		pursuit->look_us = LA_MAX_LOOK_US;
+		return;
+	}
+	distance = la_pursuit_distance(pursuit);
+	la_pursuit_measure(pursuit, position, distance);
+	lead = (int) Min(2 * pursuit->speed * pursuit->look_us, LA_MAX_LEAD);
+	lead = Max(lead, Max(LA_MIN_LEAD, pursuit->target.margin));
+	edge = Min(position + Min(lead, distance / 2), pursuit->end);
+
+	pg_atomic_write_u64(&pursuit->owner.owner->position, edge);
+	pg_atomic_write_u64(&pursuit->owner.owner->moved_us, pursuit->looked_us);
+	la_pursuit_drop(pursuit, edge);
+	pursuit->frontier = Max(pursuit->frontier, edge);
+
+	for (int i = 0; i < LA_MAX_STEPS; i++)
+	{
+		if (pursuit->ahead >= distance || pursuit->frontier >= pursuit->end ||
+			pursuit->tail - pursuit->head >= LA_MAX_STRETCHES)
+			break;
+		if (!la_pursuit_step(pursuit))
+			break;
+	}
+	pursuit->counters.depth_max = Max(pursuit->counters.depth_max,
+									  pursuit->ahead);
+	pg_atomic_write_u64(&pursuit->owner.owner->frontier, pursuit->frontier);
+}
+
+/*
+ * The scan has ended, or is to be left alone.  Counts what it did not come to.
+ */
+void
+la_pursuit_close(LaPursuit *pursuit)
+{
+	if (pursuit->owner.owner != NULL)
+		la_owner_end(&pursuit->owner);
+	la_pursuit_drop(pursuit, pursuit->position);
+	pursuit->counters.blocks_wasted_total =
+		pursuit->counters.blocks_issued_total -
+		pursuit->counters.blocks_used_total;
+	if (pursuit->counters.scans_total > 0)
+		la_counters_report(pursuit->target.dbid, pursuit->target.relid,
+						   &pursuit->counters);
+	memset(&pursuit->counters, 0, sizeof(pursuit->counters));
+}
