@@ -177,7 +177,8 @@ la_settings_define(void)
 
 	DefineCustomIntVariable("pg_lookahead.min_table_size",
 							"Sets the size from which on a table's sequential scans are looked ahead for.",
-							NULL,
+							"Smaller tables are read before look-ahead would be of use; lower it for "
+							"storage with a high latency.",
 							&la_min_table_size,
 							LA_DEFAULT_MIN_TABLE_SIZE,
 							LA_MIN_MIN_TABLE_SIZE,
@@ -246,7 +247,7 @@ la_settings_define(void)
 
 	DefineCustomIntVariable("pg_lookahead.status_interval",
 							"Sets the interval that the recent figures of ios_status() are of.",
-							NULL,
+							"Those are the columns whose names end in \"_ps\".",
 							&la_status_interval,
 							LA_DEFAULT_STATUS_INTERVAL,
 							LA_MIN_STATUS_INTERVAL,

@@ -72,6 +72,7 @@
 
 typedef struct LaLogged
 {
+	Oid			dbid;
 	Oid			relid;
 	uint64		at_us;
 } LaLogged;
@@ -191,12 +192,14 @@ la_log_failure(const LaPiece *piece)
 	LaLogged   *place = NULL;
 
 	for (int i = 0; i < LA_MAX_LOGGED; i++)
-		if (la_logged[i].relid == target->relid)
+		if (la_logged[i].relid == target->relid &&
+			la_logged[i].dbid == target->dbid)
 			place = &la_logged[i];
 	if (place != NULL && now - place->at_us < LA_LOG_AGAIN_US)
 		return;
 	if (place == NULL)
 		place = &la_logged[la_next_logged++ % LA_MAX_LOGGED];
+	place->dbid = target->dbid;
 	place->relid = target->relid;
 	place->at_us = now;
 	ereport(LOG,
@@ -207,9 +210,9 @@ la_log_failure(const LaPiece *piece)
 }
 
 /*
- * Do a piece so that its errors end here.
+ * Do a piece so that its errors end here.  Returns whether it went well.
  */
-static void
+static bool
 la_do_piece(LaPiece *piece)
 {
 	int			save_log = log_min_messages;
@@ -228,6 +231,7 @@ la_do_piece(LaPiece *piece)
 		if (!piece->target->is_watched)
 			la_log_failure(piece);
 	}
+	return ok;
 }
 
 /*
@@ -294,10 +298,12 @@ la_read_request(const LaTarget *target, const LaRequest *request)
 			continue;
 
 		start = la_now_us();
-		la_do_piece(&piece);
-		la_count(&counters->read_us, la_now_us() - start);
-		la_count(&counters->reads, 1);
-		la_count(&counters->blocks, piece.nblocks);
+		if (la_do_piece(&piece))
+		{
+			la_count(&counters->read_us, la_now_us() - start);
+			la_count(&counters->reads, 1);
+			la_count(&counters->blocks, piece.nblocks);
+		}
 		if (ShutdownRequestPending)
 			return;
 		CHECK_FOR_INTERRUPTS();
@@ -350,7 +356,7 @@ la_advise_request(const LaRequest *request)
 	pg_read_barrier();
 	if (!la_direct_io() && la_owner_is_valid(&ref) &&
 		la_blocks_passed(request) < request->nblocks)
-		la_do_piece(&piece);
+		(void) la_do_piece(&piece);
 }
 
 /* -------------------------------------------------------------------------
@@ -424,6 +430,7 @@ la_io_worker_main(Datum arg)
 	int			first = 0;
 
 	pqsignal(SIGHUP, SignalHandlerForConfigReload);
+	pqsignal(SIGINT, SIG_IGN);	/* there is no query to cancel */
 	pqsignal(SIGTERM, SignalHandlerForShutdownRequest);
 	BackgroundWorkerUnblockSignals();
 	BackgroundWorkerInitializeConnection(NULL, NULL, 0);

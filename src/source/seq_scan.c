@@ -427,10 +427,14 @@ la_SeqNext(SeqScanState *node)
 								   estate->es_snapshot, 0, NULL);
 		node->ss.ss_currentScanDesc = scandesc;
 	}
-	if (!table_scan_getnextslot(scandesc, direction, slot))
-		return NULL;
-
 	scan = la_seq_scan_of(node);
+	if (!table_scan_getnextslot(scandesc, direction, slot))
+	{
+		/* The pages after the last row were read, too. */
+		if (scan->has_begun && ScanDirectionIsForward(direction))
+			scan->position = scan->frontier.nblocks;
+		return NULL;
+	}
 	blkno = ItemPointerGetBlockNumberNoCheck(&slot->tts_tid);
 	if (unlikely(blkno != scan->current))
 		la_seq_moved(scan, blkno, direction);

@@ -45,6 +45,9 @@
 #define LA_FIRST_STEPS		4
 #define LA_RESIDENT_STEPS	8
 
+/* Processes of one parallel scan may see its position by this much apart. */
+#define LA_RESTART_BLOCKS	1024
+
 /* The kernel is advised of at most 16 MB in front of a scan. */
 #define LA_ADVICE_DISTANCE	(16 * 1024 * 1024 / BLCKSZ)
 
@@ -63,7 +66,7 @@ la_frontier_open(LaFrontier *frontier, Relation rel, const LaMethod *method,
 	frontier->local_frontier = 0;
 	frontier->distance = LA_FIRST_STEPS * LA_STEP_BLOCKS;
 	frontier->resident = 0;
-	if (frontier->may_begin && la_owner_is_valid(&frontier->owner))
+	if (frontier->key == 0 && la_owner_is_valid(&frontier->owner))
 		pg_atomic_write_u64(&frontier->owner.owner->frontier, 0);
 }
 
@@ -177,6 +180,11 @@ la_frontier_advance(LaFrontier *frontier, uint64 position)
 	{
 		if (!la_frontier_has_owner(frontier))
 			return true;
+
+		/* Far behind where it was: a parallel scan has begun anew. */
+		if (position + LA_RESTART_BLOCKS <
+			pg_atomic_read_u64(&frontier->owner.owner->position))
+			pg_atomic_write_u64(&frontier->owner.owner->frontier, 0);
 		pg_atomic_write_u64(&frontier->owner.owner->position, position);
 		pg_atomic_write_u64(&frontier->owner.owner->moved_us, la_now_us());
 		distance = Min(distance, la_owner_share());
