@@ -12,14 +12,19 @@ OBJS = \
 	src/hook/executor.o \
 	src/hook/explain.o \
 	src/hook/index_am.o \
+	src/hook/utility.o \
 	src/source/bitmap_scan.o \
 	src/source/index_scan.o \
 	src/source/leaf_items.o \
+	src/source/maintenance.o \
+	src/source/progress.o \
 	src/source/scout.o \
 	src/source/seq_scan.o \
+	src/source/vm_runs.o \
 	src/window/frontier.o \
 	src/window/guard.o \
 	src/window/pace.o \
+	src/window/pursuit.o \
 	src/window/waits.o \
 	src/window/window.o \
 	src/method/method.o \
@@ -30,6 +35,7 @@ OBJS = \
 	src/method/worker.o \
 	src/service/owner.o \
 	src/service/queue.o \
+	src/service/resolver.o \
 	src/service/ring.o \
 	src/service/service.o \
 	src/service/status.o \

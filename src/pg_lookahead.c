@@ -16,8 +16,10 @@
 #include "compat.h"
 #include "hook/hooks.h"
 #include "report/counters.h"
+#include "service/lookup.h"
 #include "service/service.h"
 #include "settings.h"
+#include "source/maintenance.h"
 #include "storage/ipc.h"
 
 PG_MODULE_MAGIC;
@@ -34,6 +36,7 @@ la_shmem_request(void)
 		prev_shmem_request();
 	la_counters_shmem_request();
 	la_service_shmem_request();
+	la_watcher_shmem_request();
 }
 
 static void
@@ -43,6 +46,7 @@ la_shmem_startup(void)
 		prev_shmem_startup();
 	la_counters_shmem_startup();
 	la_service_shmem_startup();
+	la_watcher_shmem_startup();
 }
 
 void
@@ -59,10 +63,12 @@ _PG_init(void)
 		prev_shmem_startup = shmem_startup_hook;
 		shmem_startup_hook = la_shmem_startup;
 		la_service_register();
+		la_maintenance_register();
 	}
 
 	/* Stage 3: hooks. */
 	la_executor_hooks_install();
 	la_explain_hooks_install();
 	la_owner_hooks_install();
+	la_utility_hooks_install();
 }

@@ -25,6 +25,7 @@
 bool		la_bitmapscan = true;
 bool		la_enabled = true;
 bool		la_seqscan = true;
+bool		la_maintenance = true;
 int			la_io_workers = LA_DEFAULT_IO_WORKERS;
 int			la_io_batch_size = LA_DEFAULT_IO_BATCH_SIZE;
 int			la_max_requests_per_worker = LA_DEFAULT_REQUESTS;
@@ -135,6 +136,16 @@ la_settings_define(void)
 							LA_PGC_RESTART,
 							0,
 							NULL, NULL, NULL);
+
+	DefineCustomBoolVariable("pg_lookahead.maintenance",
+							 "Enables look-ahead for VACUUM, ANALYZE, index builds, CLUSTER and COPY TO.",
+							 "Works on 15 to 17 and needs the I/O service; later servers "
+							 "read ahead themselves.",
+							 &la_maintenance,
+							 true,
+							 PGC_SIGHUP,
+							 0,
+							 NULL, NULL, NULL);
 
 	DefineCustomIntVariable("pg_lookahead.max_distance",
 							"Sets the largest number of blocks that one scan looks ahead.",

@@ -70,6 +70,7 @@ typedef enum LaMethodId
 extern bool la_bitmapscan;
 extern bool la_enabled;
 extern bool la_seqscan;
+extern bool la_maintenance;
 extern int	la_io_workers;		/* processes, -1: see above */
 extern int	la_io_batch_size;	/* blocks */
 extern int	la_max_requests_per_worker;

@@ -29,4 +29,6 @@ extern LaQuery *la_query_of(EState *estate);
 extern void la_explain_hooks_install(void);
 extern void la_explain_query_ends(LaQuery *query);
 
+extern void la_utility_hooks_install(void);
+
 #endif							/* LA_HOOKS_H */
