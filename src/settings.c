@@ -25,7 +25,7 @@
 bool		la_bitmapscan = true;
 bool		la_enabled = true;
 bool		la_seqscan = true;
-bool		la_maintenance = true;
+bool		la_maintenance = false;
 int			la_io_workers = LA_DEFAULT_IO_WORKERS;
 int			la_io_batch_size = LA_DEFAULT_IO_BATCH_SIZE;
 int			la_max_requests_per_worker = LA_DEFAULT_REQUESTS;
@@ -142,7 +142,7 @@ la_settings_define(void)
 							 "Works on 15 to 17 and needs the I/O service; later servers "
 							 "read ahead themselves.",
 							 &la_maintenance,
-							 true,
+							 false,
 							 PGC_SIGHUP,
 							 0,
 							 NULL, NULL, NULL);

@@ -90,6 +90,16 @@
 /* Blocks whose numbers are copied out of a shared bitmap at a time. */
 #define LA_COPY_BLOCKS		65536
 
+/*
+ * A window of blocks that are certain may be this many times as deep as
+ * pg_lookahead.max_distance, which is made for index scans.  What it is filled
+ * up by is small against the requests that a block device queues: who asks for
+ * more is put to sleep.
+ */
+#define LA_DEPTH_FACTOR		4
+#define LA_SMALL_DISTANCE	64
+#define LA_FILL_DIVISOR		8
+
 /* Windows of advice in a row for which the kernel read nothing. */
 #define LA_VAIN_FILLS		4
 #define LA_FIRST_HOLD		256
@@ -716,14 +726,16 @@ la_bitmap_restarts(Datum arg)
 static void
 la_bitmap_begins(LaBitmapScan *scan)
 {
+	int			distance = Min(la_max_distance * LA_DEPTH_FACTOR,
+							   LA_MAX_MAX_DISTANCE);
+
 	RegisterExprContextCallback(scan->node->ss.ps.ps_ExprContext,
 								la_bitmap_restarts, PointerGetDatum(scan));
 	scan->has_begun = true;
 	scan->is_stale = true;
 	scan->reads = la_blocks_read();
 	la_pace_init(&scan->pace, la_start_after,
-				 scan->window ? Min(la_max_distance, scan->window->limit) :
-				 la_max_distance,
+				 scan->window ? Min(distance, scan->window->limit) : distance,
 				 false);
 }
 
@@ -786,6 +798,20 @@ la_bitmap_step(LaBitmapScan *scan, BlockNumber blkno)
 }
 
 /*
+ * Is there enough to do for filling the window?
+ */
+static bool
+la_bitmap_wants_fill(LaWindow *window)
+{
+	int			distance = la_pace_distance(window->pace);
+
+	if (window->next_run < window->nruns || window->source_ended ||
+		distance <= LA_SMALL_DISTANCE)
+		return la_window_wants_fill(window);
+	return window->nahead <= distance - distance / LA_FILL_DIVISOR;
+}
+
+/*
  * The scan has come to another block.
  */
 static pg_noinline void
@@ -809,7 +835,7 @@ la_bitmap_moved(LaBitmapScan *scan, BlockNumber blkno)
 		if (la_bitmap_watch(scan))
 			la_bitmap_start(scan);
 	}
-	else if (la_window_wants_fill(scan->window))
+	else if (la_bitmap_wants_fill(scan->window))
 		la_bitmap_fill(scan);
 }
 

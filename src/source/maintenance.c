@@ -38,12 +38,17 @@
  * advises the kernel of it a few blocks ahead by itself (14 and later).  That
  * is left alone, unless the sample is the table.
  *
+ * When.  A command is followed once it is found reading half of the time: by
+ * its wait event, which covers the kernel's copying, too.  Where the kernel's
+ * own read-ahead keeps up there is nothing to gain.
+ *
  * What they have read.  VACUUM needs a page that nobody else has pinned, and
  * leaves one unpruned if it does not get that at once; a worker that has just
  * read the page would be in its way.  So for VACUUM the kernel is advised, and
- * blocks are read into shared buffers only with direct I/O, where they must
- * be.  Workers then look at VACUUM's own counter before each read and keep at a
- * distance that VACUUM does not cross while they read (LA_LEAST_MARGIN).
+ * blocks are read into shared buffers only with direct I/O, where they must be,
+ * or where the method is "worker".  Workers then look at VACUUM's own counter
+ * before each read and keep at a distance that VACUUM does not cross while they
+ * read (LA_LEAST_MARGIN), unless one of them gets no processor meanwhile.
  * CLUSTER and VACUUM FULL let nobody else lock the table: advice, or nothing.
  * All others are read into shared buffers.
  *
@@ -87,6 +92,8 @@
 #include "source/progress.h"
 #include "source/vm_runs.h"
 #include "storage/ipc.h"
+#include "storage/proc.h"
+#include "storage/procarray.h"
 #include "utils/inval.h"
 #include "utils/memutils.h"
 #include "window/guard.h"
@@ -125,6 +132,9 @@
 
 /* Looks after which the start of a scan is given up. */
 #define LA_MAX_START_LOOKS	500
+
+/* Looks at least by which a command's waits are judged. */
+#define LA_LEAST_LOOKS		8
 
 /* Two estimates of the start that are the same, in blocks. */
 #define LA_START_TOLERANCE	256
@@ -179,6 +189,8 @@ typedef struct LaCommand
 	BlockNumber start;			/* the estimate at the last look */
 	BlockNumber location;		/* of synchronized scans then */
 	int64		done;			/* blocks done then */
+	int			looks;			/* before it is followed, ... */
+	int			reads;			/* ... and how often it was reading then */
 	int			visits;			/* second pass: blocks checked, ... */
 	int			visited;		/* ... and blocks that it had been to */
 	LaPursuit	pursuit;
@@ -223,11 +235,14 @@ la_choose_method(LaTarget *target, LaScanKind kind)
 			target->advise_only = true;
 			return is_advised;
 		case LA_SCAN_VACUUM:
-			target->advise_only = is_advised;
-			target->margin = is_advised ? 0 : la_owner_share() / 2;
-			return is_advised || target->margin >= LA_LEAST_MARGIN;
+			target->margin = la_owner_share() / 2;
+			if (is_advised && (la_method != LA_METHOD_WORKER ||
+							   target->margin < LA_LEAST_MARGIN))
+				target->advise_only = true;
+			return target->advise_only || target->margin >= LA_LEAST_MARGIN;
 		case LA_SCAN_VACUUM_DEAD:
-			target->advise_only = is_advised;
+			if (is_advised && la_method != LA_METHOD_WORKER)
+				target->advise_only = true;
 			return true;
 		default:
 			return true;
@@ -367,6 +382,35 @@ la_check_visits(LaCommand *command, uint64 position)
 	}
 }
 
+/*
+ * Is the process found reading at least every other time?  If not, the kernel
+ * reads ahead fast enough for it, and we would only be in its way.
+ */
+static bool
+la_command_waits(LaCommand *command)
+{
+	PGPROC	   *proc;
+
+	if (la_start_after == 0)
+		return true;			/* for tests */
+	proc = BackendPidGetProc(command->pid);
+	if (proc == NULL)
+		return false;
+	command->looks++;
+	if (proc->wait_event_info == WAIT_EVENT_DATA_FILE_READ)
+		command->reads++;
+	if (command->looks < LA_LEAST_LOOKS)
+		return false;
+	if (command->reads >= command->looks / 2)
+		return true;
+	if (command->looks >= 2 * LA_LEAST_LOOKS)
+	{
+		command->looks /= 2;
+		command->reads /= 2;
+	}
+	return false;
+}
+
 static void
 la_scan_close(LaCommand *command)
 {
@@ -432,7 +476,7 @@ la_scan_follow(void *arg)
 	const LaSight *sight = &command->sight;
 	uint64		position;
 
-	if (!command->is_open)
+	if (!command->is_open && la_command_waits(command))
 		la_scan_open(command, sight);
 	if (!command->is_open)
 		return;
@@ -562,6 +606,7 @@ la_command_seen(LaCommand *command, const LaSight *sight)
 		la_scan_close(command);
 		command->is_given_up = false;
 		command->start_looks = 0;
+		command->looks = command->reads = 0;
 		command->visits = command->visited = 0;
 	}
 	command->sight = *sight;

@@ -19,7 +19,7 @@ from lookahead.cluster import Cluster
 from lookahead.errors import LookaheadError
 from lookahead.servers import Server
 
-from support import LogWatch, Variant, prepare, variants_of
+from support import LogWatch, Variant, conf_of, prepare, variants_of
 
 CONF = {
     # A backend's share, which limits asynchronous I/O, is a hundredth of it.
@@ -128,7 +128,7 @@ def shared_clusters(new_cluster: NewCluster) -> Callable[[str | None], Cluster]:
     def get(io_method: str | None) -> Cluster:
         if io_method not in running:
             try:
-                running[io_method] = new_cluster({"io_method": io_method} if io_method else {})
+                running[io_method] = new_cluster(conf_of(io_method))
             except LookaheadError as error:
                 # A container may forbid io_uring.
                 if io_method != "io_uring":

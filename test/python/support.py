@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -46,11 +47,25 @@ class Variant:
 def variants_of(server: Server) -> list[Variant]:
     """Return the variants to test on a server, those of one cluster in a row."""
     if server.major < 18:
-        return [Variant(None, "advice"), Variant(None, "none")]
+        return [Variant(None, "advice"), Variant(None, "worker"), Variant(None, "none")]
     found = [Variant("worker", "advice"), Variant("worker", "aio"), Variant("worker", "none")]
+    found += [Variant("sync", "worker")]
     if server.io_uring:
         found += [Variant("io_uring", "aio")]
     return found
+
+
+def conf_of(io_method: str | None) -> dict[str, str]:
+    """Return the settings of the cluster for variants with this io_method.
+
+    Before 18 the I/O service is always there.  On 18 it is not, unless asked
+    for: so we do where the server has no asynchronous reads of its own.
+    """
+    if io_method is None:
+        return {}
+    if io_method == "sync":
+        return {"io_method": io_method, "pg_lookahead.io_workers": "2"}
+    return {"io_method": io_method}
 
 
 def connect(cluster: Cluster, dbname: str = "postgres", **options: Any) -> Connection:
@@ -89,6 +104,17 @@ def settings(connection: Connection, **values: object) -> None:
 def use(connection: Connection, variant: Variant, **values: object) -> None:
     """Look ahead in this session in the way of the variant."""
     settings(connection, pg_lookahead__method=variant.method, **values)
+    if variant.method == "worker":
+        until_served(connection)
+
+
+def until_served(connection: Connection) -> None:
+    """Wait for the I/O service, which starts, or starts again, with the server."""
+    for _ in range(100):
+        if value(connection, "SELECT count(pid) > 0 FROM pg_stat_lookahead_io"):
+            return
+        time.sleep(0.1)
+    raise AssertionError("the I/O service does not start")
 
 
 INDEX_SCANS = {
@@ -260,6 +286,29 @@ def pins(connection: Connection, *relations: str) -> list[Row]:
         " AND (%(all)s OR c.oid = ANY (%(names)s::regclass[])) ORDER BY 1, 2",
         {"all": not relations, "names": list(relations)},
     ).fetchall()
+
+
+def settle(connection: Connection) -> None:
+    """Wait until the I/O service, if there is one, has nothing left to do.
+
+    Its workers pin what they read while they read it, also when the query that
+    asked for it has ended.
+    """
+    idle = (
+        "SELECT coalesce(bool_and(wait_event IN ('Extension', 'LookaheadWorkerMain')), true)"
+        " FROM pg_stat_activity WHERE backend_type = 'pg_lookahead io worker'"
+    )
+    workers = "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'pg_lookahead io worker'"
+    for _ in range(300):
+        if not value(connection, workers):
+            return
+        # In this order: who is idle now may have been asked since.
+        if value(connection, idle) and not value(
+            connection, "SELECT sum(queue_depth) FROM pg_stat_lookahead_io"
+        ):
+            return
+        time.sleep(0.02)
+    raise AssertionError("the I/O service does not come to rest")
 
 
 def reads_in_flight(connection: Connection, backend: Connection) -> int:

@@ -151,18 +151,22 @@ def test_parallel(
         settings(connection, pg_lookahead__enabled="on")
         use(connection, variant)
         connection.execute("SELECT pg_stat_lookahead_reset()")
-        cold(connection, "bitmap")
-        with gained(connection):
+        # On a busy machine the process that looks ahead may find nothing left.
+        for _ in range(10):
+            cold(connection, "bitmap")
             assert sorted(rows(connection, query)) == without
-        if not is_served(server, variant):
-            return
-        issued, balanced = rows(
-            connection,
-            "SELECT blocks_issued, blocks_issued = blocks_used + blocks_wasted"
-            " FROM pg_stat_lookahead WHERE relname = 'bitmap'",
-        )[0]
+            if not is_served(server, variant):
+                return
+            issued, balanced = rows(
+                connection,
+                "SELECT coalesce(sum(blocks_issued), 0),"
+                " coalesce(bool_and(blocks_issued = blocks_used + blocks_wasted), true)"
+                " FROM pg_stat_lookahead WHERE relname = 'bitmap'",
+            )[0]
+            assert balanced
+            if issued > 0:
+                break
         assert issued > 0
-        assert balanced
 
 
 def test_parallel_rounds(cluster: Cluster, variant: Variant) -> None:

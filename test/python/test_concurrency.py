@@ -183,7 +183,8 @@ def test_everything_at_once(own_cluster: NewCluster, server: Server, which: int)
     available = io_methods(server)
     if which >= len(available):
         pytest.skip("this server has one io_method")
-    conf = {"shared_buffers": "4MB", "deadlock_timeout": "500ms"}
+    # Fewer buffers than the table and its indexes have pages.
+    conf = {"shared_buffers": "2MB", "deadlock_timeout": "500ms"}
     io_method = available[which]
     if io_method:
         conf.update(io_method=io_method, io_max_concurrency="32")

@@ -26,6 +26,7 @@ from support import (
     LogWatch,
     Row,
     Variant,
+    conf_of,
     connect,
     gained,
     has_extension,
@@ -34,6 +35,7 @@ from support import (
     rows,
     script,
     settings,
+    settle,
     use,
     value,
 )
@@ -52,7 +54,7 @@ EXPECTED = r"page verification failed|invalid page|could not read block|checksum
 # Tables: one for each kind of damage, and those of test_settings_that_ignore_damage.
 KINDS = ("bad_heap", "bad_leaf", "short_file")
 TOLERANT = ("zero_damaged_pages", "ignore_checksum_failure")
-WAYS = ("without", "advice", "aio")
+WAYS = ("without", "advice", "aio", "worker")
 
 SETUP = """
 CREATE TABLE {table} (a int, filler text) WITH (fillfactor = 20);
@@ -213,12 +215,12 @@ def broken(new_cluster: NewCluster) -> Callable[[str | None], tuple[Cluster, dic
                 "shared_buffers": "8MB",
                 "max_connections": "8",
                 "max_wal_senders": "0",
-                "max_worker_processes": "2",
+                # The launcher of logical replication, and the I/O service.
+                "max_worker_processes": "3",
             }
             if io_method:
-                conf.update(
-                    io_method=io_method, io_max_concurrency="32", autovacuum_worker_slots="1"
-                )
+                conf.update(conf_of(io_method))
+                conf.update(io_max_concurrency="32", autovacuum_worker_slots="1")
             cluster = new_cluster(conf)
             made[io_method] = (cluster, make_damage(cluster))
         return made[io_method]
@@ -284,6 +286,7 @@ def test_cursor_before_the_damage(case: Case) -> None:
             assert ask(connection, "FETCH c") == Answer(expected[i : i + 1], [], None)
         if has_extension(case.cluster, "pg_buffercache"):
             with connect(case.cluster) as other:
+                settle(other)
                 look_ahead_pins = pins(other, case.damage.table)
             assert len(look_ahead_pins) <= 1, "only the cursor's own"
         assert ask(connection, "CLOSE c").error is None
@@ -300,6 +303,7 @@ def test_damage_that_is_needed(case: Case) -> None:
         count = "SELECT count(length) FROM (SELECT length(filler) FROM intact ORDER BY a) t"
         assert value(connection, count) == 6000
         if has_extension(case.cluster, "pg_buffercache"):
+            settle(connection)
             assert pins(connection) == []
 
 

@@ -25,6 +25,7 @@ from support import (
     Row,
     Variant,
     cold,
+    conf_of,
     connect,
     gained,
     has_extension,
@@ -35,6 +36,7 @@ from support import (
     seed,
     session,
     settings,
+    settle,
     signal_backend,
     use,
     value,
@@ -95,6 +97,7 @@ def check(cluster: Cluster, connection: Connection) -> None:
 def no_pins(cluster: Cluster) -> None:
     if has_extension(cluster, "pg_buffercache"):
         with connect(cluster) as other:
+            settle(other)
             assert pins(other) == []
 
 
@@ -321,9 +324,7 @@ def crashing(own_cluster: NewCluster) -> Callable[[Variant], Cluster]:
 
     def get(variant: Variant) -> Cluster:
         if variant.io_method not in made:
-            conf = {"restart_after_crash": "on"}
-            if variant.io_method:
-                conf["io_method"] = variant.io_method
+            conf = {"restart_after_crash": "on", **conf_of(variant.io_method)}
             made[variant.io_method] = own_cluster(conf)
             create(made[variant.io_method])
         return made[variant.io_method]

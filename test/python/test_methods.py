@@ -6,6 +6,7 @@ happens and why.
 
 from __future__ import annotations
 
+import psycopg
 import pytest
 from lookahead.cluster import Cluster
 from lookahead.errors import LookaheadError
@@ -23,6 +24,7 @@ from support import (
     rows,
     script,
     settings,
+    until_served,
     value,
 )
 
@@ -38,20 +40,32 @@ TEMPORARY = SETUP.replace("TABLE served", "TEMP TABLE own").replace("served", "o
 SCAN = "SELECT a, length(filler) FROM {table} ORDER BY a"
 ALL_ROWS = [(i, 100) for i in range(1, 2001)]
 
-# (io_method, direct I/O): for each setting the method that serves a table
+# For each of these settings the method that serves a table.
+SETTINGS = ("auto", "advice", "worker", "aio", "none")
+
+# (io_method, direct I/O, is the I/O service there?)
 EXPECTED = {
-    ("sync", False): {"auto": "advice", "advice": "advice", "aio": "advice", "none": "none"},
-    ("worker", False): {"auto": "advice", "advice": "advice", "aio": "aio", "none": "none"},
-    ("io_uring", False): {"auto": "advice", "advice": "advice", "aio": "aio", "none": "none"},
-    ("sync", True): {"auto": "none", "advice": "none", "aio": "none", "none": "none"},
-    ("worker", True): {"auto": "aio", "advice": "none", "aio": "aio", "none": "none"},
-    ("io_uring", True): {"auto": "aio", "advice": "none", "aio": "aio", "none": "none"},
-    (None, False): {"auto": "advice", "advice": "advice", "none": "none"},
-    (None, True): {"auto": "none", "advice": "none", "none": "none"},
+    ("sync", False, False): ("advice", "advice", "advice", "advice", "none"),
+    ("sync", False, True): ("advice", "advice", "worker", "advice", "none"),
+    ("worker", False, False): ("advice", "advice", "advice", "aio", "none"),
+    ("worker", False, True): ("advice", "advice", "worker", "aio", "none"),
+    ("io_uring", False, False): ("advice", "advice", "advice", "aio", "none"),
+    ("sync", True, False): ("none", "none", "none", "none", "none"),
+    ("sync", True, True): ("worker", "worker", "worker", "worker", "none"),
+    ("worker", True, False): ("aio", "none", "none", "aio", "none"),
+    ("worker", True, True): ("aio", "worker", "worker", "aio", "none"),
+    ("io_uring", True, False): ("aio", "none", "none", "aio", "none"),
+    ("io_uring", True, True): ("aio", "worker", "worker", "aio", "none"),
+    (None, False, False): ("advice", "advice", "advice", None, "none"),
+    (None, False, True): ("advice", "advice", "worker", None, "none"),
+    (None, True, False): ("none", "none", "none", None, "none"),
+    (None, True, True): ("worker", "worker", "worker", None, "none"),
 }
 
 
-def start(make: NewCluster, server: Server, io_method: str | None, direct: bool) -> Cluster:
+def start(
+    make: NewCluster, server: Server, io_method: str | None, direct: bool, service: bool
+) -> Cluster:
     if (io_method is not None) != (server.major >= 18):
         pytest.skip("io_method is of 18 and later")
     if io_method == "io_uring" and not server.io_uring:
@@ -59,6 +73,7 @@ def start(make: NewCluster, server: Server, io_method: str | None, direct: bool)
     if direct and server.major < 16:
         pytest.skip("direct I/O is of 16 and later")
     conf = {"io_method": io_method} if io_method else {}
+    conf["pg_lookahead.io_workers"] = "2" if service else "0"
     if direct:
         conf["debug_io_direct"] = "data"
     try:
@@ -81,16 +96,22 @@ def served_by(connection: Connection, table: str, method: str) -> bool:
     return change.blocks_issued > 0
 
 
-@pytest.mark.parametrize(("io_method", "direct"), EXPECTED)
+@pytest.mark.parametrize(("io_method", "direct", "service"), EXPECTED)
 def test_which_method_serves(
-    own_cluster: NewCluster, server: Server, io_method: str | None, direct: bool
+    own_cluster: NewCluster, server: Server, io_method: str | None, direct: bool, service: bool
 ) -> None:
-    cluster = start(own_cluster, server, io_method, direct)
+    cluster = start(own_cluster, server, io_method, direct, service)
     with LogWatch(cluster), connect(cluster) as connection:
         script(connection, SETUP)
         settings(connection, **INDEX_SCANS, temp_buffers="100")
         script(connection, TEMPORARY)
-        for setting, expected in EXPECTED[io_method, direct].items():
+        if service:
+            until_served(connection)
+        for setting, expected in zip(SETTINGS, EXPECTED[io_method, direct, service]):
+            if expected is None:
+                with pytest.raises(psycopg.errors.InvalidParameterValue):
+                    settings(connection, pg_lookahead__method=setting)
+                continue
             settings(connection, pg_lookahead__method=setting)
             row = rows(connection, "SELECT * FROM pg_lookahead_status()")[0]
             assert row[:4] == (True, io_method, direct, expected), setting

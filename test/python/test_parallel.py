@@ -168,7 +168,7 @@ def test_explain_shows_the_workers_share(cluster: Cluster, variant: Variant, lea
             if variant.reads:
                 assert total > 0
                 assert leader == "on" or own.blocks_issued == 0
-            assert re.fullmatch(r"advice|aio|none|parallel workers", str(shown[0]["Method"]))
+            assert re.fullmatch(r"advice|aio|worker|none|parallel workers", str(shown[0]["Method"]))
 
 
 def test_rescans(cluster: Cluster, variant: Variant) -> None:

@@ -153,7 +153,9 @@ def test_explain_of_cold_data(cluster: Cluster, variant: Variant, name: str) -> 
     # and the pages of the index that name them.
     wasted = change.blocks_wasted if variant.method == "aio" else 0
     index_pages = 4 if name in ("limit", "stopped", "rescans", "nearest", "merge") else 0
-    assert read_without <= read_with <= read_without + wasted + index_pages
+    # What a worker of the I/O service has read, the query finds.
+    least = 0 if variant.method == "worker" else read_without
+    assert least <= read_with <= read_without + wasted + index_pages
     if variant.method != "aio":
         assert hit_with + read_with >= hit_without + read_without
 

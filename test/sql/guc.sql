@@ -4,7 +4,11 @@
 LOAD 'pg_lookahead';
 SET client_min_messages = warning;
 
-SELECT name, setting, unit, context, vartype, min_val, max_val, enumvals, boot_val
+-- where the library is not preloaded, the number of workers has no effect
+SELECT name, setting, unit,
+       CASE WHEN name = 'pg_lookahead.io_workers' AND context = 'sighup' THEN 'postmaster'
+            ELSE context END AS context,
+       vartype, min_val, max_val, enumvals, boot_val
   FROM pg_settings WHERE name LIKE 'pg\_lookahead.%' ORDER BY name COLLATE "C";
 -- every setting is described, and by a sentence
 SELECT name FROM pg_settings
@@ -40,9 +44,26 @@ SELECT name, value, try(name, value)
                ('io_concurrency', '0'), ('io_concurrency', '1001'),
                ('start_after', '0'), ('start_after', '1000000'),
                ('start_after', '-1'), ('start_after', '1000001'),
+               ('min_table_size', '8MB'), ('min_table_size', '1'), ('min_table_size', '1GB'),
+               ('parallel_chunk_size', '0'), ('parallel_chunk_size', '8192'),
+               ('parallel_chunk_size', '-1'), ('parallel_chunk_size', '8193'),
+               ('seqscan', 'off'), ('seqscan', 'some'), ('bitmapscan', 'off'), ('bitmapscan', 'some'),
                ('enabled', 'off'), ('enabled', 'perhaps'),
-               ('method', 'advice'), ('method', 'NONE'), ('method', 'auto'), ('method', 'magic')) v (name, value);
+               ('method', 'advice'), ('method', 'worker'), ('method', 'NONE'), ('method', 'auto'), ('method', 'magic')) v (name, value);
 DROP FUNCTION try;
+
+-- those of the I/O service are everybody's: not for a session
+SET pg_lookahead.io_batch_size = 8;
+SET pg_lookahead.max_requests_per_worker = 100;
+SET pg_lookahead.protect_time = '2s';
+SET pg_lookahead.ring_size = '32MB';
+SET pg_lookahead.status_interval = '2s';
+DO $$
+BEGIN
+    SET pg_lookahead.io_workers = 3;
+EXCEPTION WHEN cant_change_runtime_param THEN
+    RAISE WARNING 'cannot be changed now';
+END $$;
 
 SET pg_lookahead.method = 'magic';
 -- aio is only for 18

@@ -35,6 +35,8 @@ CREATE EXTENSION pg_lookahead VERSION '0.1.0';
 SELECT object, comment, privileges FROM objects ORDER BY object COLLATE "C";
 \pset format aligned
 \d pg_stat_lookahead
+\d pg_stat_lookahead_io
+\d pg_stat_lookahead_owners
 SELECT pg_lookahead_version() AS library;
 
 -- it can be made anew, in another schema, and moved

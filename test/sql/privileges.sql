@@ -12,12 +12,22 @@ SELECT method IS NOT NULL AS status FROM pg_lookahead_status();
 SELECT scans >= 0 AS session FROM pg_lookahead_session();
 SELECT count(*) FROM pg_stat_lookahead;
 SELECT count(*) FROM pg_lookahead_relations();
+SELECT * FROM ios_status();
+SELECT * FROM pg_lookahead_io();
+SELECT * FROM pg_lookahead_owners();
+SELECT count(*) FROM pg_stat_lookahead_io;
+SELECT count(*) FROM pg_stat_lookahead_owners;
 SELECT pg_stat_lookahead_reset();
 SELECT pg_stat_lookahead_reset('pg_class'::regclass);
 
 SET ROLE regress_la_monitor;
 SELECT count(*) >= 0 AS view FROM pg_stat_lookahead;
 SELECT count(*) >= 0 AS function FROM pg_lookahead_relations();
+-- the I/O service may not be there, so these are not called
+SELECT f, has_function_privilege(f, 'EXECUTE') AS may_call
+  FROM unnest(ARRAY['ios_status()', 'pg_lookahead_io()', 'pg_lookahead_owners()']) f;
+SELECT v, has_table_privilege(v, 'SELECT') AS may_read
+  FROM unnest(ARRAY['pg_stat_lookahead_io', 'pg_stat_lookahead_owners']) v;
 SELECT pg_stat_lookahead_reset();
 
 -- what can be granted

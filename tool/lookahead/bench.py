@@ -6,8 +6,7 @@ a case failed (wrong plan, other answers); "not significant" is no failure.
 With --quick the goals are not judged: only failures count.
 """
 
-import json
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, Optional
@@ -15,28 +14,31 @@ from typing import Annotated, Any, Optional
 import typer
 from rich.console import Console
 
-from . import build, report, servers, stats
-from .bench_index_scan import GROUPS, Cell, Scale, cells, full, quick
-from .bench_result import FAILED, build_result
-from .bench_run import Runner
-from .bench_store import (
-    Store,
-    build_digest,
-    command_line,
-    device,
-    git_commit,
-    machine,
-    now,
+from . import bench_index_scan, bench_io_service, build, paths, report, servers
+from .bench_index_scan import Cell, cells
+from .bench_io_result import build_result as build_io_result
+from .bench_io_run import ServiceRunner, check_service
+from .bench_io_service import DEAD_TABLE, Case, cases
+from .bench_measure import device_of
+from .bench_output import (
+    chosen_groups,
+    console,
+    finish,
+    load_result,
+    progress,
+    result_folder,
+    tables,
 )
-from .data import BenchData
+from .bench_result import build_result
+from .bench_run import Runner
+from .bench_store import Store, build_digest, command_line, device, git_commit, machine
+from .data import BenchData, pgbench_name
 from .errors import UsageError
-from .paths import REPOSITORY
+from .io_data import ServiceData
+from .read_ahead import ReadAhead
 from .servers import Server
 
 DEFAULT_ROWS = 3_000_000
-RESULT_FILE = "result.json"
-TABLE_FILE = "table.txt"
-RESULTS = REPOSITORY / "bench" / "results"
 
 # typer evaluates annotations, and Python 3.9 cannot evaluate "X | None": that is
 # why this file says Optional.
@@ -44,7 +46,24 @@ app = typer.Typer(
     help="Measure look-ahead against stock PostgreSQL, and read the results.",
     no_args_is_help=True,
 )
-console = Console(stderr=True)
+
+# The options that the benchmarks share.
+Quick = Annotated[
+    bool, typer.Option("--quick", help="A smoke test of a minute per server; judges nothing.")
+]
+Pairs = Annotated[Optional[int], typer.Option(min=1, help="Alternating pairs of runs.")]
+Output = Annotated[Optional[Path], typer.Option(help="Folder for the results.")]
+Rows = Annotated[int, typer.Option(min=1000, help="Rows of each table.")]
+Resume = Annotated[bool, typer.Option("--resume", help="Continue the run in the --output folder.")]
+Match = Annotated[Optional[str], typer.Option(help="Only cases whose name contains this text.")]
+Markdown = Annotated[bool, typer.Option("--markdown", help="Print Markdown.")]
+NoExtension = Annotated[
+    bool, typer.Option("--no-extension", hidden=True, help="Both arms are stock.")
+]
+
+
+def only_option(groups: Sequence[str]) -> Any:
+    return typer.Option(help=f"Group to run, or several by commas: {', '.join(groups)}.")
 
 
 def choose_servers(names: Sequence[str]) -> list[Server]:
@@ -60,29 +79,19 @@ def choose_servers(names: Sequence[str]) -> list[Server]:
     return chosen + ([oldest] if oldest else [])
 
 
-def load_result(path: Path) -> dict[str, Any]:
-    """Read a result file, or the one in a folder."""
-    file = path / RESULT_FILE if path.is_dir() else path
-    try:
-        result = json.loads(file.read_text())
-    except (OSError, ValueError) as error:
-        raise UsageError(f"cannot read {file}: {error}") from error
-    if not isinstance(result, dict) or result.get("benchmark") != "index-scan":
-        raise UsageError(f"{file} is not a result of bench index-scan")
-    return result
+def choose_io_servers(names: Sequence[str]) -> list[Server]:
+    """Return the servers to measure: by default a 15, a 17 and an 18 built for speed."""
+    if names:
+        return [servers.by_name(name) for name in names]
+    chosen = [
+        servers.debian(15),
+        servers.source(17, "release") or servers.debian(17),
+        servers.source(18, "release") or servers.embedded(),
+    ]
+    return [server for server in chosen if server is not None]
 
 
-def write_result(folder: Path, result: dict[str, Any]) -> None:
-    """Write the JSON and, from it, the text table."""
-    (folder / RESULT_FILE).write_text(json.dumps(result, indent=1) + "\n")
-    with (folder / TABLE_FILE).open("w") as file:
-        wide = Console(file=file, width=220, no_color=True)
-        wide.print(report.header_text(result), markup=False, highlight=False)
-        wide.print()
-        report.show(report.tables(result), markdown=False, console=wide)
-
-
-def describe_run(data: dict[str, BenchData], pairs: int) -> dict[str, Any]:
+def describe_run(data: Mapping[str, BenchData], pairs: int) -> dict[str, Any]:
     """Collect what a reader needs to judge the numbers."""
     first = next(iter(data.values()))
     found = {name: some.describe() for name, some in data.items()}
@@ -103,28 +112,108 @@ def describe_run(data: dict[str, BenchData], pairs: int) -> dict[str, Any]:
     }
 
 
+def build_for(server: Server) -> None:
+    console.print(f"{server.name}: building the extension")
+    build.build_extension(server)
+
+
 def prepare(
-    chosen: Sequence[Server], some: Sequence[Cell], scale: Scale, *, extension: bool
-) -> dict[str, BenchData]:
+    data: MutableMapping[str, BenchData],
+    chosen: Sequence[Server],
+    some: Sequence[Cell],
+    scale: bench_index_scan.Scale,
+    *,
+    extension: bool,
+) -> None:
     """Build the extension and make the tables that the cells need."""
-    data = {}
     for server in chosen:
         mine = [cell for cell in some if cell.server == server.name]
         if not mine:
             continue
         if extension:
-            console.print(f"{server.name}: building the extension")
-            build.build_extension(server)
-        kept = BenchData(server, scale.rows, progress=console.print)
-        tables = dict.fromkeys(cell.table for cell in mine if cell.clients is None)
-        uses_pgbench = any(cell.clients is not None for cell in mine)
-        kept.ensure(
-            tables,
-            pgbench_scale=scale.pgbench_scale if uses_pgbench else None,
-            extension=extension,
-        )
-        data[server.name] = kept
-    return data
+            build_for(server)
+        kept = data[server.name] = BenchData(server, scale.rows, progress=console.print)
+        needed = list(dict.fromkeys(cell.table for cell in mine if cell.clients is None))
+        if any(cell.clients is not None for cell in mine):
+            needed.append(pgbench_name(scale.pgbench_scale))
+        kept.ensure(needed, extension=extension)
+
+
+def prepare_io(
+    data: MutableMapping[str, ServiceData],
+    chosen: Sequence[Server],
+    some: Sequence[Case],
+    scale: bench_io_service.Scale,
+    *,
+    extension: bool,
+) -> dict[str, dict[str, str]]:
+    """Build the extension, look whether it has the service, make the tables.
+
+    Returns the extension's settings, by server.
+    """
+    settings = {}
+    for server in chosen:
+        mine = [case for case in some if case.server == server.name]
+        if not mine:
+            continue
+        if extension:
+            build_for(server)
+        kept = data[server.name] = ServiceData(server, scale, progress=console.print)
+        if extension:
+            kept.start({}, preload=True, cold=False)
+            with kept.connect() as conn:
+                settings[server.name] = check_service(conn, server)
+        needed = list(dict.fromkeys(c.table for c in mine if c.table != DEAD_TABLE))
+        if any(case.group == "pgbench" for case in mine):
+            needed.append(pgbench_name(scale.pgbench_scale))
+        kept.ensure(needed, extension=extension)
+        if any(case.table == DEAD_TABLE for case in mine):
+            kept.for_vacuum().ensure_saved([DEAD_TABLE], extension=extension)
+    return settings
+
+
+def measure(
+    folder: Path,
+    definition: dict[str, Any],
+    data: Mapping[str, BenchData],
+    *,
+    resume: bool,
+    prepare: Callable[[], None],
+    describe: Callable[[], dict[str, Any]],
+    run: Callable[[Store], None],
+) -> Store:
+    """Open the store, have *data* made and the runs; stop the servers at the end.
+
+    A store that cannot be opened is found out before anything is loaded.
+    """
+    try:
+        store = None
+        if resume:
+            store = Store.resume(folder, definition)
+        else:
+            Store.expect_none(folder)
+        prepare()
+        if store is None:
+            store = Store.create(folder, definition, describe())
+        run(store)
+    finally:
+        for kept in data.values():
+            kept.close()
+    store.close()
+    return store
+
+
+def definition_of(scale: Any, *, extension: bool) -> dict[str, Any]:
+    """Return what must be the same in all runs of one store."""
+    return {
+        "scale": asdict(scale),
+        "build": build_digest() if extension else "none (both arms are stock)",
+    }
+
+
+def done_in(store: Store) -> set[Any]:
+    """A folder that was resumed with other groups still shows all it has."""
+    return {line.get("cell") for line in store.lines}
 
 
 @app.command("index-scan")
@@ -133,88 +222,127 @@ def index_scan(
         Optional[list[str]],
         typer.Option(help="Server to measure; the first runs all groups, others `random`."),
     ] = None,
-    quick_run: Annotated[
-        bool, typer.Option("--quick", help="A smoke test of under a minute; judges nothing.")
-    ] = False,
-    only: Annotated[
-        Optional[list[str]],
-        typer.Option(help=f"Group to run, or several by commas: {', '.join(GROUPS)}."),
-    ] = None,
-    pairs: Annotated[Optional[int], typer.Option(min=1, help="Alternating pairs of runs.")] = None,
-    output: Annotated[Optional[Path], typer.Option(help="Folder for the results.")] = None,
-    rows: Annotated[int, typer.Option(min=1000, help="Rows of each table.")] = DEFAULT_ROWS,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Continue the run in the --output folder.")
-    ] = False,
-    match: Annotated[
-        Optional[str], typer.Option(help="Only cases whose name contains this text.")
-    ] = None,
-    markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown.")] = False,
-    no_extension: Annotated[
-        bool, typer.Option("--no-extension", hidden=True, help="Both arms are stock.")
-    ] = False,
+    quick: Quick = False,
+    only: Annotated[Optional[list[str]], only_option(bench_index_scan.GROUPS)] = None,
+    pairs: Pairs = None,
+    output: Output = None,
+    rows: Rows = DEFAULT_ROWS,
+    resume: Resume = False,
+    match: Match = None,
+    markdown: Markdown = False,
+    no_extension: NoExtension = False,
 ) -> None:
     """Run the index scan benchmark: cold and cached scans, stock and look-ahead."""
-    groups = [name for given in only or GROUPS for name in given.split(",")]
-    unknown = [group for group in groups if group not in GROUPS]
-    if unknown:
-        raise UsageError(f"no such group: {', '.join(unknown)}; there are {', '.join(GROUPS)}")
-    if resume and output is None:
-        raise UsageError("--resume needs the --output folder to continue")
-    scale = quick() if quick_run else full(rows)
-    pairs = pairs or (1 if quick_run else 5)
+    groups = chosen_groups(only, bench_index_scan.GROUPS)
+    scale = bench_index_scan.quick() if quick else bench_index_scan.full(rows)
+    wanted = pairs or (1 if quick else 5)
     chosen = choose_servers(server or [])
-    some, notes = cells(chosen, scale, groups)
-    some = [cell for cell in some if match is None or match in cell.id]
+    folder = result_folder("index-scan", chosen[0].name, output, resume=resume)
+    found, notes = cells(chosen, scale, groups)
+    some = [cell for cell in found if match is None or match in cell.id]
     if not some:
         raise UsageError("no case is left to run")
-
     extension = not no_extension
-    definition = {
-        "scale": asdict(scale),
-        "build": build_digest() if extension else "none (both arms are stock)",
-    }
-    stamp = now().replace("-", "").replace(":", "")[:15]
-    folder = output or RESULTS / f"index-scan-{chosen[0].name}-{stamp}"
     data: dict[str, BenchData] = {}
-    try:
-        store = None
-        if resume:
-            store = Store.resume(folder, definition)
-        else:
-            Store.expect_none(folder)
-        data = prepare(chosen, some, scale, extension=extension)
-        if store is None:
-            store = Store.create(folder, definition, describe_run(data, pairs))
+
+    def run(store: Store) -> None:
         for note in notes:
             store.note(note)
-        runner = Runner(store, data, scale, extension=extension, progress=progress)
-        runner.run(some, pairs)
-    finally:
-        for kept in data.values():
-            kept.close()
-    store.close()
-    # A folder that was resumed with other groups still shows all it has.
-    every, _ = cells(chosen, scale, GROUPS)
-    done = {line.get("cell") for line in store.lines}
+        Runner(store, data, scale, extension=extension, progress=progress).run(some, wanted)
+
+    store = measure(
+        folder,
+        definition_of(scale, extension=extension),
+        data,
+        resume=resume,
+        prepare=lambda: prepare(data, chosen, some, scale, extension=extension),
+        describe=lambda: describe_run(data, wanted),
+        run=run,
+    )
+    done = done_in(store)
+    every, _ = cells(chosen, scale, bench_index_scan.GROUPS)
     result = build_result([cell for cell in every if cell in some or cell.id in done], store)
-    write_result(folder, result)
-    report.show(report.tables(result), markdown=markdown)
-    console.print(f"results: {folder}", soft_wrap=True)
-    bad = [FAILED] if quick_run else [FAILED, stats.MISSED]
-    if any(result["verdicts"].get(verdict) for verdict in bad):
+    if not finish(folder, result, markdown=markdown, judged=not quick):
         raise typer.Exit(1)
 
 
-def progress(text: str) -> None:
-    """Print one line per run: a log file shows how far a long run has come."""
-    console.print(f"{now()}  {text}", markup=False, highlight=False, soft_wrap=True)
+@app.command("io-service")
+def io_service(
+    server: Annotated[
+        Optional[list[str]],
+        typer.Option(help="Server to measure, may be repeated; by default a 15, a 17 and an 18."),
+    ] = None,
+    quick: Quick = False,
+    only: Annotated[Optional[list[str]], only_option(bench_io_service.GROUPS)] = None,
+    pairs: Pairs = None,
+    output: Output = None,
+    rows: Rows = DEFAULT_ROWS,
+    resume: Resume = False,
+    match: Match = None,
+    markdown: Markdown = False,
+    no_extension: NoExtension = False,
+) -> None:
+    """Run the benchmark of the I/O service: sequential scans, VACUUM, index builds, TPC-H.
+
+    The kernel's read-ahead of the device is set to 128 kB for as long as it runs.
+    """
+    groups = chosen_groups(only, bench_io_service.GROUPS)
+    scale = bench_io_service.quick() if quick else bench_io_service.full(rows)
+    wanted = pairs or (1 if quick else 5)
+    chosen = choose_io_servers(server or [])
+    folder = result_folder("io-service", "+".join(s.name for s in chosen), output, resume=resume)
+    found, notes = cases(chosen, scale, groups)
+    some = [case for case in found if match is None or match in case.id]
+    extension = not no_extension
+    if not extension:
+        some = [case for case in some if case.group != "kill"]
+    if not some:
+        raise UsageError("no case is left to run")
+    data: dict[str, ServiceData] = {}
+    settings: dict[str, dict[str, str]] = {}
+
+    with ReadAhead(device_of(paths.folder("bench-data"))) as read_ahead:
+        progress(read_ahead.describe())
+
+        def describe() -> dict[str, Any]:
+            return {
+                **describe_run(data, wanted),
+                **bench_io_service.DESCRIPTION,
+                "read_ahead": read_ahead.as_dict(),
+                "extension": settings,
+            }
+
+        def run(store: Store) -> None:
+            for note in notes:
+                store.note(note)
+            runner = ServiceRunner(
+                store, data, scale, extension=extension, read_ahead=read_ahead, progress=progress
+            )
+            runner.run(some, wanted)
+
+        store = measure(
+            folder,
+            definition_of(scale, extension=extension),
+            data,
+            resume=resume,
+            prepare=lambda: settings.update(
+                prepare_io(data, chosen, some, scale, extension=extension)
+            ),
+            describe=describe,
+            run=run,
+        )
+    progress(f"kernel read-ahead is {read_ahead.current()} kB again")
+    done = done_in(store)
+    every, _ = cases(chosen, scale, bench_io_service.GROUPS)
+    result = build_io_result([case for case in every if case in some or case.id in done], store)
+    if not finish(folder, result, markdown=markdown, judged=not quick):
+        raise typer.Exit(1)
 
 
 @app.command("show")
 def show(
     files: Annotated[list[Path], typer.Argument(help="Result files or their folders.")],
-    markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown.")] = False,
+    markdown: Markdown = False,
 ) -> None:
     """Print the tables of results that were made before."""
     output = Console()
@@ -222,16 +350,18 @@ def show(
         result = load_result(file)
         output.print(report.header_text(result), markup=False, highlight=False, soft_wrap=True)
         output.print()
-        report.show(report.tables(result), markdown=markdown, console=output)
+        report.show(tables(result), markdown=markdown, console=output)
 
 
 @app.command("compare")
 def compare(
     first: Annotated[Path, typer.Argument(help="Result file or folder, the older one.")],
     second: Annotated[Path, typer.Argument(help="Result file or folder, the newer one.")],
-    markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown.")] = False,
+    markdown: Markdown = False,
 ) -> None:
     """Compare two results of two builds made under the same conditions."""
     one, other = load_result(first), load_result(second)
+    if one["benchmark"] != other["benchmark"]:
+        raise UsageError(f"cannot compare {one['benchmark']} with {other['benchmark']}")
     report.refuse_unequal(one, other)
     report.show([report.comparison_table(one, other)], markdown=markdown)

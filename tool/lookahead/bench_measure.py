@@ -5,7 +5,8 @@ several places, because no single one tells the truth about look-ahead:
 
   server      blocks and waits (pg_statio_*, pg_stat_database); a block that
               advice brought into the page cache still counts as read here
-  extension   pg_lookahead_session(), in the look-ahead arm
+  extension   pg_lookahead_session(), in the look-ahead arm; pg_stat_lookahead_io,
+              all workers together, where the I/O service runs
   /proc       CPU of the backend, and of all server processes together, since
               io workers do work for a scan that its backend does not show
   device      sectors and requests that really reached the disk; other
@@ -162,6 +163,15 @@ def _cpu_ms(pid: int) -> float | None:
         return None
 
 
+def scheduled_ms(pid: int) -> float | None:
+    """Return the time a process was running or ready to run, so not waiting."""
+    try:
+        running, ready = Path(f"/proc/{pid}/schedstat").read_text().split()[:2]
+        return (int(running) + int(ready)) / 1e6
+    except (OSError, ValueError):
+        return None
+
+
 def _children(parent: int) -> list[int]:
     try:
         return [
@@ -190,6 +200,7 @@ class Snapshot:
 
     server: dict[str, float]
     lookahead: dict[str, int] | None
+    service: dict[str, int] | None
     backend_cpu_ms: float | None
     server_cpu_ms: float | None
     backend_read_bytes: int | None
@@ -197,14 +208,24 @@ class Snapshot:
 
 
 class Probe:
-    """Takes snapshots of one backend and times queries in it."""
+    """Takes snapshots of one backend and times queries in it.
+
+    Without a table the server's counters are of all tables together.
+    """
 
     def __init__(
-        self, conn: psycopg.Connection[Any], data: Path, table: str, lookahead: bool
+        self,
+        conn: psycopg.Connection[Any],
+        data: Path,
+        table: str | None,
+        lookahead: bool,
+        *,
+        service: bool = False,
     ) -> None:
         self.conn = conn
         self.table = table
         self.lookahead = lookahead
+        self.service = service
         self.pid = conn.info.backend_pid
         self.postmaster = int((data / "postmaster.pid").read_text().split()[0])
         self.device = device_of(data)
@@ -227,11 +248,15 @@ class Probe:
         """
         self.conn.execute("SELECT pg_stat_force_next_flush()")
         with self.conn.cursor(row_factory=dict_row) as cur:
-            cur.execute(load_sql("bench_counters"), (self.table,))
+            if self.table is None:
+                cur.execute(load_sql("bench_counters_all"))
+            else:
+                cur.execute(load_sql("bench_counters"), (self.table,))
             server = cur.fetchone() or {}
         return Snapshot(
             server={key: float(value) for key, value in server.items()},
             lookahead=self._session_counters(),
+            service=self._service_counters(),
             backend_cpu_ms=_cpu_ms(self.pid),
             server_cpu_ms=self._all_cpu(),
             backend_read_bytes=_read_bytes(self.pid),
@@ -245,11 +270,20 @@ class Probe:
             row = cur.execute("SELECT * FROM pg_lookahead_session()").fetchone() or {}
         return {name: int(row[name]) for name in SESSION_COLUMNS if row.get(name) is not None}
 
+    def _service_counters(self) -> dict[str, int] | None:
+        if not self.service:
+            return None
+        with self.conn.cursor(row_factory=dict_row) as cur:
+            row = cur.execute(load_sql("bench_service_counters")).fetchone() or {}
+        return {name: int(value) for name, value in row.items() if value is not None}
+
     def _all_cpu(self) -> float | None:
         spent = [_cpu_ms(pid) for pid in [self.postmaster, *_children(self.postmaster)]]
         return sum(ms for ms in spent if ms is not None) if spent else None
 
-    def timed(self, queries: Sequence[sql.Composed]) -> tuple[list[float], list[Any]]:
+    def timed(
+        self, queries: Sequence[sql.Composed], *, rows_come: bool = True
+    ) -> tuple[list[float], list[Any]]:
         """Run the queries; return each one's elapsed ms and its rows.
 
         The queries are rendered beforehand and Python's collector is held off,
@@ -264,12 +298,28 @@ class Probe:
             for text in texts:
                 start = time.perf_counter_ns()
                 cur.execute(text)
-                rows = cur.fetchall()
+                rows = cur.fetchall() if rows_come else []
                 elapsed.append((time.perf_counter_ns() - start) / 1e6)
                 answers.append(rows)
         finally:
             gc.enable()
         return elapsed, answers
+
+    def waited(
+        self, query: sql.Composed, *, rows_come: bool = True
+    ) -> tuple[float, list[Any], float | None]:
+        """Run one statement; return its elapsed ms, its rows and the ms it waited.
+
+        The backend waits while it neither runs nor is ready to.  That includes
+        what the server's own I/O times do not: waiting for a read that another
+        process has begun.
+        """
+        before = scheduled_ms(self.pid)
+        (elapsed,), (rows,) = self.timed([query], rows_come=rows_come)
+        after = scheduled_ms(self.pid)
+        if before is None or after is None:
+            return elapsed, rows, None
+        return elapsed, rows, max(0.0, elapsed - (after - before))
 
 
 def difference(before: Snapshot, after: Snapshot) -> dict[str, Any]:
@@ -287,11 +337,15 @@ def difference(before: Snapshot, after: Snapshot) -> dict[str, Any]:
     if before.device and after.device:
         result["device_reads"] = after.device[0] - before.device[0]
         result["device_read_bytes"] = after.device[1] - before.device[1]
-    if after.lookahead is not None and before.lookahead is not None:
-        result["lookahead"] = {
-            name: value if name in LEVELS else value - before.lookahead.get(name, 0)
-            for name, value in after.lookahead.items()
-        }
+    for name, late, early in (
+        ("lookahead", after.lookahead, before.lookahead),
+        ("service", after.service, before.service),
+    ):
+        if late is not None and early is not None:
+            result[name] = {
+                counter: value if counter in LEVELS else value - early.get(counter, 0)
+                for counter, value in late.items()
+            }
     return result
 
 

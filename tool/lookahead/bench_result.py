@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from . import stats
 from .bench_index_scan import MATRIX_MEAN_GOAL, WASTED_GOAL, Cell
@@ -36,6 +36,18 @@ METRICS = (
 )  # fmt: skip
 
 
+class JudgedCell(Protocol):
+    """What a case has to say for its runs to be judged."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def goal(self) -> float: ...
+    @property
+    def same_blocks(self) -> bool: ...
+    def as_dict(self) -> dict[str, Any]: ...
+
+
 def medians(runs: Sequence[dict[str, Any]]) -> dict[str, float]:
     """Return the median of every metric that the runs have."""
     found = {}
@@ -48,11 +60,11 @@ def medians(runs: Sequence[dict[str, Any]]) -> dict[str, float]:
     return found
 
 
-def counters(runs: Iterable[dict[str, Any]]) -> dict[str, int] | None:
+def counters(runs: Iterable[dict[str, Any]], kind: str = "lookahead") -> dict[str, int] | None:
     """Add up the extension's counters; depth_max is the largest seen."""
     total: dict[str, int] = {}
     for run in runs:
-        for name, value in (run.get("lookahead") or {}).items():
+        for name, value in (run.get(kind) or {}).items():
             if name in LEVELS:
                 total[name] = max(total.get(name, 0), value)
             else:
@@ -84,6 +96,8 @@ def faults(
         found.append("the answers of the arms differ")
     if len(set(answers.values())) > 1:
         found.append("the answers of the arms differ")
+    if len({run.get("plan") for run in runs}) > 1:
+        found.append("the plans of the arms differ")
     if len({run.get("heap_tuples") for run in runs if "heap_tuples" in run}) > 1:
         found.append("the arms fetched different numbers of rows")
     if any((a.get("lookahead") or {}).get("pins_held") for _, a in pairs):
@@ -109,34 +123,40 @@ def blocks_more(pairs: Sequence[tuple[dict[str, Any], dict[str, Any]]]) -> int:
     return worst
 
 
-def cell_result(cell: Cell, store: Store) -> dict[str, Any]:
-    """Summarize one cell from what the store has of it."""
+def measured(
+    pairs: Sequence[tuple[dict[str, Any], dict[str, Any]]], metric: str
+) -> tuple[stats.Ratio, dict[str, Any]]:
+    """Return the ratio of one number of the runs, and it as it goes into the result."""
+    times = [[run[metric] for run in side] for side in zip(*pairs)]
+    ratio = stats.ratio(times[0], times[1])
+    found: dict[str, Any] = {"ratio": ratio.as_dict(), "change": ratio.change}
+    for arm, values in zip(ARMS, times):
+        found[arm] = {"ms": stats.summarize(values).as_dict(), "times_ms": values}
+    return ratio, found
+
+
+def cell_result(cell: JudgedCell, store: Store, metric: str = "elapsed_ms") -> dict[str, Any]:
+    """Summarize one cell from what the store has of it, judged by one number."""
     result: dict[str, Any] = cell.as_dict()
     rejected = [r["reason"] for r in store.of("rejected") if r["cell"] == cell.id]
-    runs = [run for run in store.of("run") if run["cell"] == cell.id]
-    pairs = paired(runs)
+    pairs = paired(run for run in store.of("run") if run["cell"] == cell.id)
     result["pairs"] = len(pairs)
     if rejected or not pairs:
         result["verdict"] = FAILED
         result["faults"] = rejected or ["no complete pair of runs"]
         return result
 
-    times = [[run["elapsed_ms"] for run in side] for side in zip(*pairs)]
-    measured = stats.ratio(times[0], times[1])
+    ratio, found = measured(pairs, metric)
     answers = {r["arm"]: r["answer"] for r in store.of("answer") if r["cell"] == cell.id}
-    result["ratio"] = measured.as_dict()
-    result["change"] = measured.change
+    result["ratio"] = found["ratio"]
+    result["change"] = found["change"]
     result["faults"] = faults(pairs, answers)
     result["settings"] = sorted({run["settings"] for pair in pairs for run in pair})
     result["cache"] = sorted({run["cache"] for pair in pairs for run in pair})
-    for arm, values, side in zip(ARMS, times, zip(*pairs)):
-        result[arm] = {
-            "ms": stats.summarize(values).as_dict(),
-            "times_ms": values,
-            **medians(side),
-        }
+    for arm, side in zip(ARMS, zip(*pairs)):
+        result[arm] = {**found[arm], **medians(side)}
     result[LOOKAHEAD]["counters"] = counters(a for _, a in pairs)
-    result["verdict"] = stats.verdict(measured, cell.goal)
+    result["verdict"] = stats.verdict(ratio, cell.goal)
     if cell.same_blocks:
         result["blocks_more"] = blocks_more(pairs)
         if result["blocks_more"] > 0:
@@ -205,11 +225,18 @@ def build_result(cells: Sequence[Cell], store: Store) -> dict[str, Any]:
     """Make the whole result; safe to call at any time during a run."""
     done = [cell_result(cell, store) for cell in cells]
     totals = [t for t in (matrix_total(done), wasted_total(done)) if t]
-    verdicts = [item["verdict"] for item in [*done, *totals]]
+    return assemble("index-scan", store, done, totals)
+
+
+def assemble(
+    benchmark: str, store: Store, cells: list[dict[str, Any]], totals: list[dict[str, Any]]
+) -> dict[str, Any]:
+    """Put the summaries of a benchmark together with what is known of its run."""
+    verdicts = [item["verdict"] for item in [*cells, *totals]]
     header = store.header
     return {
         "format": FORMAT,
-        "benchmark": "index-scan",
+        "benchmark": benchmark,
         "started": header["started"],
         "finished": now(),
         "definition": header["definition"],
@@ -218,5 +245,5 @@ def build_result(cells: Sequence[Cell], store: Store) -> dict[str, Any]:
         "notes": [n["text"] for n in store.of("note")],
         "verdicts": {v: verdicts.count(v) for v in sorted(set(verdicts))},
         "totals": totals,
-        "cells": done,
+        "cells": cells,
     }

@@ -9,10 +9,7 @@ after the kernel has filled and dropped as much memory as it will (see
 fill_page_cache()).
 Both arms do exactly this.
 
-The order is pair by pair, not case by case: pair 1 of all cases, then pair 2.
-A minute in which the disk is slow then spoils one pair of several cases and not
-all pairs of one.  Within a pair the two arms follow each other, and the arm
-that goes first changes from pair to pair.
+The order of runs is that of bench_pairs.py.
 
 What is cached is too fast for arms that are seconds apart, and where a server's
 shared buffers happen to lie in memory is worth several per cent.  So in the group
@@ -25,9 +22,7 @@ pgbench visits them by turns; both restart for every pair.
 from __future__ import annotations
 
 import contextlib
-import re
 import statistics
-import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -44,10 +39,10 @@ from .bench_measure import (
     load_sql,
     scan_query,
 )
-from .bench_result import ARMS, LOOKAHEAD
-from .bench_store import Store, now
-from .data import WARM_TABLE, BenchData
-from .errors import LookaheadError
+from .bench_pairs import SPARE_BYTES, PairRunner, Progress, RunFailed, pgbench
+from .bench_result import ARMS
+from .bench_store import Store
+from .data import WARM_TABLE, BenchData, pgbench_name
 
 # The planner is held to plain index scans; both arms say this in the session.
 PLANNER = (
@@ -62,15 +57,6 @@ CACHED_ROWS = 5_000_000
 # Of many tiny queries, the share that is left out at the slow end.
 TRIMMED = 0.1
 
-# Memory beside the blocks that are read: shared buffers, a backend's own.
-SPARE_BYTES = 256 * 1024 * 1024
-
-Progress = Callable[[str], None]
-
-
-class RunFailed(LookaheadError):
-    """A run could not be made at all."""
-
 
 def trimmed(elapsed: Sequence[float]) -> float:
     """Return the sum of many like times, without what interrupted a few of them.
@@ -83,8 +69,8 @@ def trimmed(elapsed: Sequence[float]) -> float:
     return statistics.mean(kept) * len(elapsed)
 
 
-class Runner:
-    """Makes the runs of all cells that the store does not have yet."""
+class Runner(PairRunner[Cell]):
+    """Makes the runs of `bench index-scan`."""
 
     def __init__(
         self,
@@ -95,46 +81,28 @@ class Runner:
         extension: bool,
         progress: Progress,
     ) -> None:
-        self.store = store
+        super().__init__(store, extension=extension, progress=progress)
         self.data = data
         self.scale = scale
-        self.extension = extension
-        self.progress = progress
-        self._twin_ready = False
 
-    def run(self, cells: Sequence[Cell], pairs: int) -> None:
-        """Make every missing run, group by group and pair by pair."""
-        by_group: dict[tuple[str, str], list[Cell]] = {}
-        for cell in cells:
-            by_group.setdefault((cell.server, cell.group), []).append(cell)
-        for (_, group), some in by_group.items():
-            runner = {
-                "cached": self._cached_pair,
-                "pgbench": self._pgbench_pair,
-            }.get(group, self._scan_pair)
-            most = pairs * max(cell.pair_factor for cell in some)
-            for pair in range(most):
-                wanted = [c for c in some if pair < pairs * c.pair_factor]
-                for batch in self._batches(group, wanted):
-                    runner(batch, pair)
+    def _pair_of(self, group: str) -> Callable[[list[Cell], int], None]:
+        return {
+            "cached": self._cached_pair,
+            "pgbench": self._pgbench_pair,
+        }.get(group, self._scan_pair)
 
-    @staticmethod
-    def _batches(group: str, cells: Sequence[Cell]) -> Iterator[list[Cell]]:
-        """Cells that share one start of the server; cold runs share none."""
+    def _batches(self, group: str, cells: Sequence[Cell]) -> Iterator[list[Cell]]:
         if group != "cached":
-            yield from ([cell] for cell in cells)
+            yield from super()._batches(group, cells)
             return
         by_table: dict[str, list[Cell]] = {}
         for cell in cells:
             by_table.setdefault(cell.table, []).append(cell)
         yield from by_table.values()
 
-    def _order(self, pair: int) -> tuple[str, ...]:
-        return ARMS if pair % 2 == 0 else ARMS[::-1]
-
     def _start(self, cell: Cell, arm: str, *, cold: bool) -> str:
         """Start the server of a cell for one arm; return the state of the caches."""
-        preload = self.extension and arm == LOOKAHEAD
+        preload = self._is_ahead(arm)
         if cold:
             size = cell.most_bytes(self.scale.rows) + SPARE_BYTES
             fill_page_cache(self.data[cell.server].folder, size)
@@ -148,20 +116,7 @@ class Runner:
         return conn
 
     def _probe(self, conn: psycopg.Connection[Any], cell: Cell, arm: str) -> Probe:
-        lookahead = self.extension and arm == LOOKAHEAD
-        return Probe(conn, self.data[cell.server].folder, cell.table, lookahead)
-
-    def _record(
-        self, cell: Cell, pair: int, arm: str, cache: str, settings: str, **parts: Any
-    ) -> None:
-        self.store.add(
-            {
-                "type": "run", "cell": cell.id, "pair": pair, "arm": arm,
-                "first": self._order(pair)[0] == arm, "at": now(),
-                "cache": cache, "settings": settings, **parts,
-            }
-        )  # fmt: skip
-        self.progress(f"{cell.id}  pair {pair + 1}  {arm}  {parts['elapsed_ms']:,.1f} ms")
+        return Probe(conn, self.data[cell.server].folder, cell.table, self._is_ahead(arm))
 
     # -- scans that read: cold, or from the page cache ----------------------
 
@@ -178,14 +133,6 @@ class Runner:
                     self._scan_run(cell, pair, arm, cold=cold)
             except PlanRejected as reason:
                 self._reject(cell, reason)
-
-    def _reject(self, cell: Cell, reason: PlanRejected) -> None:
-        self.store.add({"type": "rejected", "cell": cell.id, "reason": str(reason)})
-        self.progress(f"{cell.id}  rejected: {reason}")
-
-    def _add_answer(self, cell: Cell, arm: str, answers: Sequence[Any]) -> None:
-        digest = answer_digest(answers)
-        self.store.add({"type": "answer", "cell": cell.id, "arm": arm, "answer": digest})
 
     def _queries(self, cell: Cell, name: str) -> list[Any]:
         ranges = cell.ranges(self.scale.rows)
@@ -252,7 +199,7 @@ class Runner:
         with contextlib.ExitStack() as stack:
             probes = {}
             for arm in ARMS:
-                library = self.extension and arm == LOOKAHEAD
+                library = self._is_ahead(arm)
                 conn = stack.enter_context(self._connect(data, library=library))
                 data.prewarm(conn, first.table)
                 probes[arm] = Probe(conn, data.folder, first.table, library)
@@ -300,56 +247,27 @@ class Runner:
 
     # -- pgbench ------------------------------------------------------------
 
-    @contextlib.contextmanager
-    def _both(self, cell: Cell) -> Iterator[dict[str, BenchData]]:
-        """Run two servers at once, one for each arm, with the same settings."""
-        data = self.data[cell.server]
-        twin = data.twin()
-        if not self._twin_ready:
-            twin.ensure([], pgbench_scale=self.scale.pgbench_scale, extension=self.extension)
-            self._twin_ready = True
-        arms = dict(zip(ARMS, (data, twin)))
-        try:
-            for arm, one in arms.items():
-                one.start(cell.conf, preload=self.extension and arm == LOOKAHEAD, cold=False)
-            yield arms
-        finally:
-            for one in arms.values():
-                one.stop()
-
     def _pgbench_pair(self, batch: list[Cell], pair: int) -> None:
         """Run pgbench on both servers by turns, a second at a time."""
         (cell,) = batch
         if all(self.store.has_run(cell.id, pair, arm) for arm in ARMS):
             return
+        assert cell.clients is not None
         tps: dict[str, list[float]] = {arm: [] for arm in ARMS}
         settings = {}
-        with self._both(cell) as arms:
+        needed = [pgbench_name(self.scale.pgbench_scale)]
+        with self._both(self.data[cell.server], needed, lambda _: cell.conf) as arms:
             for arm, data in arms.items():
                 with self._connect(data) as conn:
                     settings[arm] = self.store.settings(conn)
                     data.prewarm(conn, "pgbench_accounts")
-                self._pgbench(cell, data)
+                pgbench(data, "select-only", cell.clients, 1)
             for turn in range(self.scale.pgbench_turns):
                 for arm in self._order(turn):
-                    tps[arm].append(self._pgbench(cell, arms[arm]))
+                    tps[arm].append(pgbench(arms[arm], "select-only", cell.clients, 1))
         for arm in ARMS:
             self._record(
                 cell, pair, arm, "shared buffers", settings[arm],
                 elapsed_ms=round(1e6 / max(tps[arm]), 3),
                 tps=tps[arm],
             )  # fmt: skip
-
-    @staticmethod
-    def _pgbench(cell: Cell, data: BenchData) -> float:
-        """Run `pgbench -S` for a second; return transactions per second."""
-        clients = str(cell.clients)
-        command = [
-            str(data.server.bindir / "pgbench"), "--select-only", "--no-vacuum",
-            "--client", clients, "--jobs", clients, "--time", "1", data.dsn(),
-        ]  # fmt: skip
-        done = subprocess.run(command, check=False, capture_output=True, text=True)
-        found = re.search(r"^tps = ([0-9.]+)", done.stdout, re.MULTILINE)
-        if done.returncode or found is None:
-            raise RunFailed(f"pgbench failed: {done.stderr.strip()}")
-        return float(found.group(1))

@@ -6,7 +6,8 @@ must not be mixed in one file is compared first: a run made by another build of
 the extension, on other data or at another scale is refused.
 
 Lines have a "type": header (first line: definition and metadata), settings
-(once per distinct set of server settings), run, answer, rejected and note.
+(once per distinct set of server settings), run, answer, check (what is right or
+wrong and has no time), rejected and note.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import os
 import platform
 import subprocess
 import sys
+from collections.abc import Collection
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, TextIO
@@ -24,6 +26,7 @@ from typing import Any, TextIO
 from .bench_measure import device_of, server_settings, settings_digest
 from .errors import UsageError
 from .paths import REPOSITORY
+from .read_ahead import queue_of
 
 FORMAT = 1
 RUNS_FILE = "runs.jsonl"
@@ -93,10 +96,7 @@ def machine() -> dict[str, Any]:
 def device(folder: Path) -> dict[str, Any]:
     """Describe the block device and file system below *folder*."""
     name = device_of(folder)
-    queue = f"/sys/class/block/{name}/queue"
-    if name and not Path(queue).is_dir():
-        # A partition has no queue of its own: its disk has.
-        queue = f"{Path(f'/sys/class/block/{name}').resolve().parent}/queue"
+    queue = queue_of(name) if name else None
     return {
         "device": name,
         "file_system": file_system(folder),
@@ -191,6 +191,9 @@ class Store:
     def has_answer(self, cell: str, arm: str) -> bool:
         return (cell, arm) in self._answers
 
+    def has_check(self, cell: str) -> bool:
+        return any(line["cell"] == cell for line in self.of("check"))
+
     def is_rejected(self, cell: str) -> bool:
         return any(line["cell"] == cell for line in self.of("rejected"))
 
@@ -198,9 +201,13 @@ class Store:
         if all(line["text"] != text for line in self.of("note")):
             self.add({"type": "note", "text": text})
 
-    def settings(self, conn: Any) -> str:
-        """Return the digest of a session's settings, keeping each set once."""
-        found = server_settings(conn)
+    def settings(self, conn: Any, apart: Collection[str] = ()) -> str:
+        """Return the digest of a session's settings, keeping each set once.
+
+        The names in *apart* are those that the arms are meant to differ in.
+        """
+        every = server_settings(conn)
+        found = {name: value for name, value in every.items() if name not in apart}
         digest = settings_digest(found)
         if digest not in self._settings:
             self._settings.add(digest)

@@ -94,6 +94,25 @@ def doctor(
     raise typer.Exit(module.main(dsn, as_json=json))
 
 
+def top(
+    dsn: Annotated[
+        Optional[str],
+        typer.Argument(help="Connection string or URI; otherwise libpq's environment is used."),
+    ] = None,
+    interval: Annotated[
+        float, typer.Option("--interval", "-i", min=0.1, help="Seconds between two refreshes.")
+    ] = 1.0,
+    count: Annotated[
+        Optional[int], typer.Option("--count", "-n", min=1, help="End after this many refreshes.")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print a line of JSON per refresh.")] = False,
+) -> None:
+    """Watch the I/O service and look-ahead on a running server."""
+    from . import top as module
+
+    raise typer.Exit(module.main(dsn, interval=interval, count=count, as_json=json))
+
+
 def _placeholder() -> None:
     raise AssertionError("replaced when the command is used")
 
@@ -118,6 +137,7 @@ def make_app(arguments: list[str]) -> typer.Typer:
         app.command("demo", help=DEMO_HELP)(_placeholder)
     app.command("test")(run_tests)
     app.command()(doctor)
+    app.command()(top)
     if wanted == "bench":
         from . import bench
 
@@ -152,7 +172,7 @@ def main() -> None:
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _terminated)
     arguments = normalized(sys.argv[1:])
-    if arguments[:1] != ["doctor"]:
+    if arguments[:1] not in (["doctor"], ["top"]):
         # libpq's variables are for the user's servers, not for our private ones.
         for name in [name for name in os.environ if name.startswith("PG")]:
             del os.environ[name]

@@ -57,6 +57,9 @@ LOAD_CONF = {"fsync": "off", "maintenance_work_mem": "512MB", "work_mem": "512MB
 # A server that only loads may keep its tables in memory and write them once.
 LOAD_SHARED_BUFFERS = "1GB"
 
+# With a scale behind it, the name of pgbench's tables.
+PGBENCH = "pgbench "
+
 LOADER_FILES = ("bench_create_table", "bench_fill_table")
 
 Progress = Callable[[str], None]
@@ -68,6 +71,11 @@ def definition_hash(rows: int) -> str:
     for name in LOADER_FILES:
         digest.update((SQL_FOLDER / f"{name}.sql").read_bytes())
     return f"{rows}-{digest.hexdigest()[:10]}"
+
+
+def pgbench_name(scale: int) -> str:
+    """Name pgbench's tables of this scale, as ensure() knows them."""
+    return f"{PGBENCH}{scale}"
 
 
 def row_order(fuzz: str) -> sql.Composable:
@@ -84,14 +92,32 @@ class BenchData:
         self.server = server
         self.rows = rows
         self.progress = progress
-        self._twin: BenchData | None = None
-        home = paths.folder("bench-data", server.name) / (definition_hash(rows) + copy)
-        self._lock = self._take(home)
-        self.cluster = Cluster(server, conf=COMMON_CONF, preload=False, data=home)
-        if (home / "postmaster.pid").exists():
+        self.bytes: dict[str, int] = {}
+        self._others: dict[str, BenchData] = {}
+        self.home = paths.folder("bench-data", server.name) / (self.name() + copy)
+        self._lock = self._take(self.home)
+        self.cluster = Cluster(server, conf=COMMON_CONF, preload=False, data=self.home)
+        if (self.home / "postmaster.pid").exists():
             # Ours, as we hold the lock: left running by a run that was killed.
             self.cluster.started = True
             self.cluster.stop()
+
+    def name(self) -> str:
+        """Return the name of the data directory."""
+        return definition_hash(self.rows)
+
+    def another(self, copy: str) -> BenchData:
+        """Return the same kind of data on a server of its own, made when first asked for."""
+        if copy not in self._others:
+            self._others[copy] = self._make_another(copy)
+        return self._others[copy]
+
+    def _make_another(self, copy: str) -> BenchData:
+        return BenchData(self.server, self.rows, progress=self.progress, copy=copy)
+
+    def twin(self) -> BenchData:
+        """Return a second server of the same kind, to run beside this one."""
+        return self.another("-twin")
 
     @staticmethod
     def _take(home: Path) -> IO[str]:
@@ -121,16 +147,10 @@ class BenchData:
 
     def close(self) -> None:
         """Stop the server for good; the data directory stays."""
-        if self._twin is not None:
-            self._twin.close()
+        for other in self._others.values():
+            other.close()
         self.cluster.close()
         self._lock.close()
-
-    def twin(self) -> BenchData:
-        """Return a second server of the same kind, to run beside this one."""
-        if self._twin is None:
-            self._twin = BenchData(self.server, self.rows, progress=self.progress, copy="-twin")
-        return self._twin
 
     def connect(self, *, library: bool = False) -> psycopg.Connection[Any]:
         """Open a session; library loads the extension into this session only."""
@@ -143,7 +163,7 @@ class BenchData:
     def dsn(self) -> str:
         return self.cluster.dsn("postgres")
 
-    def ensure(self, tables: Iterable[str], *, pgbench_scale: int | None, extension: bool) -> None:
+    def ensure(self, names: Iterable[str], *, extension: bool) -> None:
         """Make whatever is missing, then leave the server stopped.
 
         A table counts as there once its row is in bench_loaded, which is
@@ -159,42 +179,49 @@ class BenchData:
                 conn.execute("DROP EXTENSION IF EXISTS pg_lookahead CASCADE")
                 conn.execute("CREATE EXTENSION pg_lookahead")
             there = {name for (name,) in conn.execute("SELECT name FROM bench_loaded")}
-            for table in [WARM_TABLE, *tables]:
-                if table not in there:
-                    self._load(conn, table)
-            name = f"pgbench {pgbench_scale}"
-            if pgbench_scale and name not in there:
-                self._load_pgbench(conn, pgbench_scale, name)
+            for name in [WARM_TABLE, *names]:
+                if name not in there:
+                    self._load(conn, name)
+                    self._loaded(conn, name)
+            self.bytes = {
+                name: heap + index
+                for name, heap, index in conn.execute(load_sql("bench_relations"))
+            }
         self.stop()
         subprocess.run(["sync"], check=True)
 
-    def _load(self, conn: psycopg.Connection[Any], table: str) -> None:
-        fuzz, rows = table.removeprefix("t_"), self.rows
-        if table == WARM_TABLE:
-            fuzz, rows = "0", WARM_ROWS
-        self.progress(f"{self.server.name}: loading {table}, {rows:,} rows")
-        conn.execute(sql.SQL("DROP TABLE IF EXISTS {}").format(sql.Identifier(table)))
+    def _load(self, conn: psycopg.Connection[Any], name: str) -> None:
+        """Make what this name stands for."""
+        if name.startswith(PGBENCH):
+            self._load_pgbench(conn, int(name.removeprefix(PGBENCH)))
+        elif name == WARM_TABLE:
+            self._load_table(conn, name, "0", WARM_ROWS)
+        else:
+            self._load_table(conn, name, name.removeprefix("t_"), self.rows)
+
+    def _load_table(self, conn: psycopg.Connection[Any], name: str, fuzz: str, rows: int) -> None:
+        self._say_loading(f"{name}, {rows:,} rows")
+        table = sql.Identifier(name)
+        conn.execute(sql.SQL("DROP TABLE IF EXISTS {}").format(table))
         # In the transaction that made the table no WAL has to be written.
         with conn.transaction():
             conn.execute("SELECT setseed(%s)", (SEED,))
-            conn.execute(load_sql("bench_create_table", table=table))
-            conn.execute(
-                load_sql("bench_fill_table", table=table, rows=rows, order=row_order(fuzz))
-            )
-        name = sql.Identifier(table)
-        conn.execute(sql.SQL("CREATE INDEX ON {} (a)").format(name))
-        conn.execute(sql.SQL("VACUUM (ANALYZE) {}").format(name))
-        self._loaded(conn, table)
+            conn.execute(load_sql("bench_create_table", table=name))
+            conn.execute(load_sql("bench_fill_table", table=name, rows=rows, order=row_order(fuzz)))
+        conn.execute(sql.SQL("CREATE INDEX ON {} (a)").format(table))
+        conn.execute(sql.SQL("VACUUM (ANALYZE) {}").format(table))
 
-    def _load_pgbench(self, conn: psycopg.Connection[Any], scale: int, name: str) -> None:
-        self.progress(f"{self.server.name}: loading pgbench, scale {scale}")
+    def _load_pgbench(self, conn: psycopg.Connection[Any], scale: int) -> None:
+        self._say_loading(f"pgbench, scale {scale}")
         command = [
             str(self.server.bindir / "pgbench"), "--initialize", "--quiet",
             "--scale", str(scale), self.dsn(),
         ]  # fmt: skip
         subprocess.run(command, check=True, capture_output=True)
-        conn.execute("DELETE FROM bench_loaded WHERE name LIKE 'pgbench %'")
-        self._loaded(conn, name)
+        conn.execute("DELETE FROM bench_loaded WHERE starts_with(name, %s)", (PGBENCH,))
+
+    def _say_loading(self, what: str) -> None:
+        self.progress(f"{self.server.name}: loading {what}")
 
     @staticmethod
     def _loaded(conn: psycopg.Connection[Any], name: str) -> None:
@@ -218,13 +245,17 @@ class BenchData:
         """Bring a table and its indexes into shared buffers."""
         conn.execute(load_sql("bench_prewarm"), (table, table))
 
-    def read_into_page_cache(self, table: str) -> None:
-        """Read a table's files and its indexes', so that the kernel has them."""
+    def files(self, table: str) -> list[list[Path]]:
+        """Return the files of a table, and of each of its indexes behind it."""
         with self.connect() as conn:
             found = conn.execute(load_sql("bench_files"), (table, table)).fetchall()
-        for (name,) in found:
-            place = self.folder / name
-            for file in [place, *place.parent.glob(f"{place.name}[._]*")]:
+        places = [self.folder / name for (name,) in found]
+        return [[place, *place.parent.glob(f"{place.name}[._]*")] for place in places]
+
+    def read_into_page_cache(self, table: str, *, heap: bool = True) -> None:
+        """Read a table's files and its indexes', so that the kernel has them."""
+        for files in self.files(table)[0 if heap else 1 :]:
+            for file in files:
                 with file.open("rb", buffering=0) as stream:
                     while stream.read(READ_SIZE):
                         pass

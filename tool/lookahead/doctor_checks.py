@@ -277,7 +277,7 @@ def direct_io(facts: Facts) -> Iterator[Finding]:
         yield from _few_service_workers(facts)
     elif facts.major < 18:
         preload = [*facts.words("shared_preload_libraries"), LIBRARY]
-        commands = (service_workers(), restart(facts))
+        commands: tuple[str, ...] = (service_workers(), restart(facts))
         if not facts.preloaded:
             commands = (alter_list("shared_preload_libraries", preload), *commands)
         yield Finding(

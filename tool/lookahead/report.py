@@ -24,7 +24,7 @@ from .errors import LookaheadError
 # what is being compared, and how much of the benchmark was run.
 COMPARABLE = (
     "definition.build", "metadata.commit", "metadata.command", "metadata.pairs",
-    "metadata.machine.load_average",
+    "metadata.machine.load_average", "metadata.read_ahead", "metadata.extension",
 )  # fmt: skip
 
 DETAILS = ("waits ms", "blocks read", "server CPU ms", "wasted", "depth")
@@ -246,8 +246,11 @@ def header_text(result: dict[str, Any]) -> str:
         f"device {disk['device']} ({disk['file_system']}), scheduler {disk['scheduler']}, "
         f"read-ahead {disk['read_ahead_kb']} kB",
         f"{definition['scale']['rows']:,} rows per table, fillfactor 20; "
-        f"at least {min((c['pairs'] for c in result['cells']), default=0)} pairs of runs",
+        f"at least {min((c['pairs'] for c in result['cells'] if 'pairs' in c), default=0)}"
+        " pairs of runs",
     ]
+    if "read_ahead" in meta:
+        lines.append(meta["read_ahead"]["text"])
     lines += [f"note: {note}" for note in result["notes"]]
     return "\n".join(lines)
 

@@ -1,0 +1,298 @@
+"""VACUUM, ANALYZE, index builds, CLUSTER and COPY TO are followed from outside.
+
+The watcher looks at what commands report of themselves.  It needs a moment to
+see one, so the commands here take about a second: VACUUM and ANALYZE by their
+cost delay, index builds by a function that sleeps, VACUUM FULL by values that it
+has to fetch and store again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+
+import psycopg
+import pytest
+from lookahead.cluster import Cluster
+from lookahead.servers import Server
+
+from conftest import NewCluster
+from support import Connection, LogWatch, connect, rows, script, value
+
+CONF = {
+    # Scans of our tables are synchronized: they are larger than a quarter.
+    "shared_buffers": "8MB",
+    "pg_lookahead.min_table_size": "8MB",
+    "pg_lookahead.io_workers": "2",
+    "pg_lookahead.maintenance": "on",
+    "max_worker_processes": "12",
+    "max_parallel_maintenance_workers": "0",
+}
+
+BLOCKS = 2500
+
+# 20 rows a block; nothing is compressed.
+SETUP = f"""
+CREATE TABLE maintained (a int, filler text);
+INSERT INTO maintained SELECT i, repeat('x', 360) FROM generate_series(1, {BLOCKS * 20}) i;
+CREATE INDEX maintained_a ON maintained (a);
+VACUUM (FREEZE) maintained
+"""
+
+SLOW = """
+CREATE FUNCTION slow(i int) RETURNS int LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS
+ 'BEGIN IF i % 500 = 0 THEN PERFORM pg_sleep(0.012); END IF; RETURN i; END'
+"""
+
+SLOW_VACUUM = "SET vacuum_cost_delay = '5ms'; SET vacuum_cost_limit = 200"
+
+
+def setup(connection: Connection) -> None:
+    script(connection, SETUP)
+    connection.execute(SLOW)
+
+
+@pytest.fixture(scope="module")
+def watched(own_cluster: NewCluster, server: Server) -> Cluster:
+    if server.major >= 18:
+        pytest.skip("18 reads these ahead itself")
+    cluster = own_cluster(CONF)
+    with connect(cluster) as connection:
+        setup(connection)
+    return cluster
+
+
+@pytest.fixture
+def connection(watched: Cluster) -> Iterator[Connection]:
+    with LogWatch(watched), connect(watched) as connection:
+        yield connection
+
+
+def wait_for(condition: Callable[[], bool], seconds: float = 10) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it did not happen"
+        time.sleep(0.02)
+
+
+def owners(connection: Connection) -> int:
+    return int(value(connection, "SELECT count(*) FROM pg_stat_lookahead_owners"))
+
+
+def scans(connection: Connection, table: str = "maintained") -> tuple[int, int, int]:
+    """Return how often a table was looked ahead for, blocks asked for, blocks there."""
+    found = rows(
+        connection,
+        "SELECT scans, blocks_issued, blocks_hit FROM pg_stat_lookahead"
+        f" WHERE relid = '{table}'::regclass",
+    )
+    return (int(found[0][0]), int(found[0][1]), int(found[0][2])) if found else (0, 0, 0)
+
+
+def errors(connection: Connection) -> int:
+    return int(value(connection, "SELECT sum(errors) FROM pg_stat_lookahead_io"))
+
+
+def watcher(connection: Connection) -> int | None:
+    found = rows(
+        connection,
+        "SELECT pid FROM pg_stat_activity WHERE backend_type = 'pg_lookahead watcher'",
+    )
+    return int(found[0][0]) if found else None
+
+
+def followed(connection: Connection, statements: str, table: str = "maintained") -> int:
+    """Run statements; return how many blocks were asked for, -1 if it was not followed."""
+    before = scans(connection, table)
+    script(connection, statements)
+    wait_for(lambda: owners(connection) == 0)
+    after = scans(connection, table)
+    assert errors(connection) == 0
+    if after[0] == before[0]:
+        return -1
+    return after[1] + after[2] - before[1] - before[2]
+
+
+def copy_slowly(connection: Connection) -> None:
+    with connection.cursor() as cursor, cursor.copy("COPY maintained TO STDOUT") as copy:
+        for number, _ in enumerate(copy):
+            if number % 500 == 0:
+                time.sleep(0.01)
+
+
+def test_it_is_there(connection: Connection) -> None:
+    """The watcher is a process like others, with a name and a wait event."""
+    wait_for(lambda: watcher(connection) is not None)
+    row = rows(
+        connection,
+        "SELECT wait_event_type, datname FROM pg_stat_activity"
+        " WHERE backend_type = 'pg_lookahead watcher'",
+    )[0]
+    assert row == ("Extension", None)
+
+
+@pytest.mark.parametrize(
+    "statements",
+    [
+        pytest.param("CREATE INDEX made ON maintained (slow(a))", id="btree"),
+        pytest.param("CREATE INDEX made ON maintained USING brin (slow(a))", id="brin"),
+        pytest.param("CREATE INDEX CONCURRENTLY made ON maintained (slow(a))", id="concurrently"),
+        pytest.param(
+            "SET max_parallel_maintenance_workers = 2; SET min_parallel_table_scan_size = 0;"
+            " CREATE INDEX made ON maintained (slow(a))",
+            id="parallel",
+        ),
+    ],
+)
+def test_index_builds(connection: Connection, statements: str) -> None:
+    try:
+        # A synchronized scan that begins where another one has stopped.
+        rows(connection, "SELECT a FROM maintained OFFSET 20000 LIMIT 1")
+        assert followed(connection, statements) > BLOCKS / 3
+        count = value(connection, "SELECT count(*) FROM maintained WHERE slow(a) IS NOT NULL")
+        assert count == BLOCKS * 20
+        assert followed(connection, "REINDEX INDEX made") > BLOCKS / 3
+    finally:
+        connection.execute("DROP INDEX IF EXISTS made")
+
+
+def test_vacuum(connection: Connection) -> None:
+    """Both passes; afterwards nothing dead is left."""
+    connection.execute("DELETE FROM maintained WHERE a % 20 = 7")
+    before = scans(connection)[0]
+    assert followed(connection, f"{SLOW_VACUUM}; VACUUM maintained") > BLOCKS / 2
+    assert scans(connection)[0] - before == 2
+    connection.execute("ANALYZE maintained")
+    connection.execute("INSERT INTO maintained SELECT i, repeat('x', 360) FROM"
+                       f" generate_series(7, {BLOCKS * 20}, 20) i")  # fmt: skip
+    size = value(connection, "SELECT pg_relation_size('maintained') / 8192")
+    assert size <= BLOCKS + 10
+
+
+def test_vacuum_skips(connection: Connection) -> None:
+    """What the visibility map lets VACUUM leave out is not read."""
+    script(connection, "VACUUM (FREEZE) maintained")
+    connection.execute("UPDATE maintained SET a = a WHERE a BETWEEN 20000 AND 24000")
+    # 200 blocks, and those that the new versions have gone to.
+    script(connection, "SET vacuum_cost_delay = '10ms'; SET vacuum_cost_limit = 60")
+    assert 0 < followed(connection, "VACUUM maintained") < BLOCKS / 2
+
+    # It does not leave out anything if it was told so.
+    script(connection, "SET vacuum_cost_delay = 0; VACUUM (FREEZE) maintained")
+    script(connection, "SET vacuum_cost_delay = '10ms'; SET vacuum_cost_limit = 30")
+    everything = "VACUUM (DISABLE_PAGE_SKIPPING) maintained"
+    assert followed(connection, everything) > BLOCKS / 3
+
+
+def test_analyze(connection: Connection) -> None:
+    """Followed if the sample is the table, and left alone if not."""
+    script(connection, "SET vacuum_cost_delay = '10ms'; SET vacuum_cost_limit = 50")
+    assert followed(connection, "ANALYZE maintained") > BLOCKS / 3
+    few = "SET default_statistics_target = 4; ANALYZE maintained"
+    assert followed(connection, few) == -1
+
+
+def test_copy_to(connection: Connection) -> None:
+    before = scans(connection)
+    copy_slowly(connection)
+    wait_for(lambda: owners(connection) == 0)
+    assert scans(connection)[0] > before[0]
+
+    # Nothing says where such a scan is.
+    before = scans(connection)
+    connection.execute("SET synchronize_seqscans = off")
+    copy_slowly(connection)
+    assert scans(connection) == before
+
+
+def test_vacuum_full(connection: Connection) -> None:
+    script(
+        connection,
+        "CREATE TABLE toasted (a int, inline text, far text);"
+        "ALTER TABLE toasted ALTER inline SET STORAGE plain, ALTER far SET STORAGE external;"
+        "INSERT INTO toasted SELECT i, repeat('x', 1500), repeat('y', 2500)"
+        " FROM generate_series(1, 12000) i;"
+        "CREATE INDEX toasted_a ON toasted (a)",
+    )
+    assert followed(connection, "VACUUM FULL toasted", "toasted") > 0
+    assert value(connection, "SELECT sum(length(far)) FROM toasted") == 12000 * 2500
+    connection.execute("DROP TABLE toasted")
+
+
+def test_what_is_not_followed(connection: Connection, watched: Cluster) -> None:
+    """Small tables, temporary ones, and everything once it is switched off."""
+    build = "CREATE INDEX ON {} (slow(a * 50))"
+    connection.execute("CREATE TABLE small AS SELECT * FROM maintained LIMIT 5000")
+    assert followed(connection, build.format("small"), "small") == -1
+    connection.execute("CREATE TEMP TABLE own AS SELECT * FROM maintained")
+    assert followed(connection, "CREATE INDEX ON own (slow(a))", "own") == -1
+    connection.execute("DROP TABLE small, own")
+
+    connection.execute("ALTER SYSTEM SET pg_lookahead.maintenance = off")
+    try:
+        value(connection, "SELECT pg_reload_conf()")
+        assert followed(connection, "CREATE INDEX made ON maintained (slow(a))") == -1
+    finally:
+        connection.execute("ALTER SYSTEM RESET pg_lookahead.maintenance")
+        value(connection, "SELECT pg_reload_conf()")
+        connection.execute("DROP INDEX IF EXISTS made")
+
+
+def test_files_of_the_same_transaction(connection: Connection) -> None:
+    """The row that others see of such a table has no file, or the old one."""
+    script(
+        connection,
+        "BEGIN; CREATE TABLE fresh AS SELECT * FROM maintained;"
+        "CREATE INDEX ON fresh (slow(a)); COMMIT",
+    )
+    assert scans(connection, "fresh")[0] == 0
+    script(
+        connection,
+        "BEGIN; TRUNCATE fresh; INSERT INTO fresh SELECT * FROM maintained;"
+        "REINDEX TABLE fresh; COMMIT",
+    )
+    wait_for(lambda: owners(connection) == 0)
+    assert errors(connection) == 0
+    assert value(connection, "SELECT count(*) FROM fresh WHERE slow(a) > 0") == BLOCKS * 20
+    connection.execute("DROP TABLE fresh")
+
+
+def test_the_table_goes(connection: Connection, watched: Cluster) -> None:
+    """DROP, TRUNCATE and rewriting wait for nobody and leave nothing behind."""
+    for statement in ("TRUNCATE {}", "ALTER TABLE {} ALTER a TYPE bigint", "DROP TABLE {}"):
+        with connect(watched) as other:
+            connection.execute("CREATE TABLE going AS SELECT * FROM maintained")
+            script(other, SLOW_VACUUM)
+            other.execute("SET statement_timeout = '600ms'")
+            with pytest.raises(psycopg.errors.QueryCanceled):
+                other.execute("CREATE INDEX ON going (slow(a))")
+            start = time.monotonic()
+            connection.execute(statement.format("going"))
+            assert time.monotonic() - start < 5
+            wait_for(lambda: owners(connection) == 0)
+            connection.execute("DROP TABLE IF EXISTS going")
+
+
+def test_the_database_goes(connection: Connection, watched: Cluster) -> None:
+    connection.execute("CREATE DATABASE going")
+    with connect(watched, "going") as other:
+        setup(other)
+        other.execute("SET statement_timeout = '600ms'")
+        with pytest.raises(psycopg.errors.QueryCanceled):
+            other.execute("CREATE INDEX ON maintained (slow(a))")
+    start = time.monotonic()
+    connection.execute("DROP DATABASE going")
+    assert time.monotonic() - start < 5
+    wait_for(lambda: owners(connection) == 0)
+
+
+def test_the_watcher_dies(connection: Connection, watched: Cluster) -> None:
+    """It comes back, what it had begun is ended, and it follows again."""
+    wait_for(lambda: watcher(connection) is not None)
+    first = watcher(connection)
+    with connect(watched) as other:
+        other.execute("SELECT pg_terminate_backend(%s)", (first,))
+    wait_for(lambda: watcher(connection) not in (None, first))
+    assert owners(connection) == 0
+    assert followed(connection, "CREATE INDEX made ON maintained (slow(a))") > BLOCKS / 3
+    connection.execute("DROP INDEX made")

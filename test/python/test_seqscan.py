@@ -1,0 +1,1054 @@
+"""Sequential scans on 15 to 17: same rows, and blocks are read ahead of the scan."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import psycopg
+import pytest
+from lookahead.cluster import Cluster
+from lookahead.servers import Server
+
+from conftest import NewCluster
+from support import (
+    SEQUENTIAL_SCANS,
+    Connection,
+    LogWatch,
+    Row,
+    cold,
+    connect,
+    gained,
+    has_extension,
+    pins,
+    plan_nodes,
+    require_node,
+    rows,
+    script,
+    seed,
+    session,
+    settings,
+    settle,
+    until_served,
+    value,
+)
+from test_scroll import Oracle, random_move
+
+# Workers that are not needed any more are told so in this way.
+pytestmark = pytest.mark.log_may_have('terminating background worker "parallel worker"')
+
+METHODS = ("worker", "advice")
+
+# A bit more than the least min_table_size there is.
+LEAST = "8MB"
+ROWS = 7000
+MIN_BLOCKS = 1100
+
+# How far a scan looks ahead at the least, and what is still asked for in one go.
+FIRST_DISTANCE = 256
+
+SETUP = f"""
+CREATE TABLE long (id int, a int, filler text) WITH (fillfactor = 10, autovacuum_enabled = off);
+INSERT INTO long SELECT i, (i * 7919) % 7001, repeat('x', 120) FROM generate_series(1, {ROWS}) i;
+DELETE FROM long WHERE id % 13 = 0 OR id BETWEEN 3000 AND 3200;
+UPDATE long SET filler = 'y' WHERE id % 17 = 0;
+ALTER TABLE long SET (parallel_workers = 2);
+CREATE TABLE keys AS SELECT g AS k FROM generate_series(0, 5) g;
+ANALYZE
+"""
+
+SCAN = "SELECT id, length(filler) FROM long"
+
+# name: (query, does it come to the end of the table?)
+QUERIES = {
+    "all": ("SELECT id, a, filler FROM long", True),
+    "addresses": ("SELECT ctid, id FROM long", True),
+    "aggregate": ("SELECT count(*), sum(a), sum(length(filler)) FROM long", True),
+    "filter": ("SELECT id FROM long WHERE a % 5 = 1", True),
+    "few": ("SELECT id, filler FROM long WHERE a = 77 OR a = 5000", True),
+    "no_rows": ("SELECT id FROM long WHERE length(filler) = 7", True),
+    "filter_in_plpgsql": ("SELECT id FROM long WHERE odd(a)", True),
+    "first_row": ("SELECT id FROM long LIMIT 1", False),
+    "limit": ("SELECT id, filler FROM long LIMIT 2000", False),
+    "offset": ("SELECT id FROM long OFFSET 4000 LIMIT 20", False),
+    "sorted": ("SELECT id FROM long ORDER BY filler, a DESC", True),
+    "hash_join": ("SELECT x.id, y.id FROM long x JOIN long y ON x.a = y.id", True),
+    "union": ("SELECT id FROM long WHERE a < 9 UNION ALL SELECT a FROM long WHERE id < 9", True),
+    "rescans": (
+        "SELECT k, (SELECT sum(id) FROM long WHERE a % 6 = k) FROM keys",
+        True,
+    ),
+    "unfinished_rescans": (
+        "SELECT k, l.id FROM keys, LATERAL (SELECT id FROM long WHERE a % 6 = k LIMIT 400) l",
+        False,
+    ),
+    "exists": (
+        "SELECT k FROM keys WHERE EXISTS (SELECT FROM long WHERE long.a + k * 1000 = 6999)",
+        False,
+    ),
+    "cte": ("WITH c AS MATERIALIZED (SELECT * FROM long) SELECT id FROM c LIMIT 3000", False),
+}
+
+
+@pytest.fixture(autouse=True)
+def before_18(request: pytest.FixtureRequest, server: Server) -> None:
+    if server.major >= 18 and "of_18" not in request.fixturenames:
+        pytest.skip("the server reads sequential scans ahead itself")
+
+
+@pytest.fixture
+def of_18(server: Server) -> None:
+    if server.major < 18:
+        pytest.skip("of 18 and later")
+
+
+@pytest.fixture
+def tables(cluster: Cluster) -> Iterator[Cluster]:
+    with connect(cluster) as connection:
+        if value(connection, "SELECT to_regclass('long')") is None:
+            script(connection, SETUP)
+            connection.execute(
+                "CREATE FUNCTION odd(a int) RETURNS boolean LANGUAGE plpgsql AS"
+                " 'BEGIN RETURN a % 2 = 1; END'"
+            )
+        assert blocks_of(connection, "long") > MIN_BLOCKS
+    with no_service_errors(cluster):
+        yield cluster
+
+
+def blocks_of(connection: Connection, table: str) -> int:
+    size = "SELECT pg_relation_size(%s::regclass) / current_setting('block_size')::int"
+    return int(value(connection, size, (table,)))
+
+
+def scanning(
+    connection: Connection, method: str = "worker", *, enabled: bool = True, **more: object
+) -> None:
+    """Have a session scan sequentially, in the order of the table."""
+    ours = {
+        "pg_lookahead.enabled": "on" if enabled else "off",
+        "pg_lookahead.method": method,
+        "pg_lookahead.min_table_size": LEAST,
+        "synchronize_seqscans": "off",
+    }
+    settings(connection, **{**SEQUENTIAL_SCANS, **ours, **more})
+    if method == "worker":
+        until_served(connection)
+
+
+def switch(connection: Connection, *, on: bool) -> None:
+    settings(connection, pg_lookahead__enabled="on" if on else "off")
+
+
+def read_by_workers(connection: Connection) -> int:
+    """Return how many blocks the I/O service has dealt with, now that it rests."""
+    settle(connection)
+    dealt_with = "SELECT sum(blocks_read + blocks_hit + blocks_passed) FROM pg_stat_lookahead_io"
+    return int(value(connection, dealt_with))
+
+
+@contextmanager
+def no_service_errors(cluster: Cluster) -> Iterator[None]:
+    """The I/O service meets no error in a block of code."""
+    errors = "SELECT sum(errors) FROM pg_stat_lookahead_io"
+    with connect(cluster) as connection:
+        before = value(connection, errors)
+        yield
+        settle(connection)
+        assert value(connection, errors) == before
+
+
+# ---------------------------------------------------------------------------
+# Serial scans
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("name", QUERIES)
+def test_same_rows(tables: Cluster, name: str, method: str) -> None:
+    query, is_complete = QUERIES[name]
+    with connect(tables) as connection:
+        scanning(connection, method, enabled=False)
+        settings(connection, enable_material="off", enable_hashjoin="on")
+        require_node(connection, query, "Seq Scan")
+        without = rows(connection, query)
+        switch(connection, on=True)
+        cold(connection, "long")
+        blocks = blocks_of(connection, "long")
+        with gained(connection) as change:
+            with_it = rows(connection, query)
+        assert with_it == without
+        assert not change.errors
+        if is_complete:
+            assert change.blocks_issued > blocks * 0.8
+            assert change.blocks_wasted == 0
+        elif name == "first_row":
+            assert change.blocks_issued == 0
+        else:
+            assert change.blocks_issued > 0
+
+
+@pytest.mark.parametrize("synchronized", ["off", "on"])
+def test_the_service_reads_what_a_slow_scan_needs(tables: Cluster, synchronized: str) -> None:
+    """Where the workers have the time, the scan finds all but the first blocks."""
+    with connect(tables) as connection, connect(tables) as other:
+        scanning(connection, enabled=False, synchronize_seqscans=synchronized)
+        expected = rows(connection, SCAN)
+        cold(connection, "long")
+        blocks = blocks_of(connection, "long")
+        if synchronized == "on":
+            # Somebody is in the middle of the table: this is where we join in.
+            connection.execute("BEGIN")
+            connection.execute(f"DECLARE first CURSOR FOR {SCAN}")
+            rows(connection, "FETCH 3500 FROM first")
+            connection.execute("COMMIT")
+            cold_middle = value(connection, "SELECT ctid FROM long LIMIT 1")
+            assert cold_middle != "(0,1)", "no synchronized scan: the test tests nothing"
+        switch(connection, on=True)
+        before = read_by_workers(other)
+        connection.execute("SELECT pg_stat_force_next_flush()")
+        connection.execute("SELECT pg_stat_reset()")
+        found: list[Row] = []
+        with gained(connection) as change:
+            connection.execute("BEGIN")
+            connection.execute(f"DECLARE c CURSOR FOR {SCAN}")
+            while True:
+                some = rows(connection, "FETCH 150 FROM c")
+                found += some
+                settle(other)
+                if len(some) < 150:
+                    break
+            connection.execute("COMMIT")
+        connection.execute("SELECT pg_stat_force_next_flush()")
+        assert sorted(found) == sorted(expected)
+        assert change.blocks_issued > blocks * 0.9
+        assert change.blocks_issued <= blocks
+        assert change.blocks_wasted == 0
+        assert read_by_workers(other) - before == change.blocks_issued
+        own = value(
+            connection, "SELECT heap_blks_read FROM pg_statio_user_tables WHERE relname = 'long'"
+        )
+        # Up to 16 come with the first one on 17.
+        assert own <= blocks * 0.2
+
+
+def test_owner_of_a_scan(tables: Cluster) -> None:
+    """pg_stat_lookahead_owners shows where the scan is, and forgets it in time."""
+    owners = 'SELECT pid, relid, "position", frontier FROM pg_stat_lookahead_owners'
+    with connect(tables) as connection, connect(tables) as other:
+        scanning(connection)
+        cold(connection, "long")
+        table = value(connection, "SELECT 'long'::regclass::oid")
+        connection.execute("BEGIN")
+        connection.execute("DECLARE c CURSOR FOR SELECT ctid::text FROM long")
+        last = -1
+        for _ in range(5):
+            found = rows(connection, "FETCH 500 FROM c")
+            [(pid, relid, position, frontier)] = rows(other, owners)
+            assert (pid, relid) == (connection.info.backend_pid, table)
+            assert last < position < frontier <= blocks_of(other, "long")
+            last = position
+            # It is looked once in sixteen pages.
+            block = int(found[-1][0][1:].split(",")[0])
+            assert block - 16 <= position <= block
+        connection.execute("CLOSE c")
+        assert rows(other, owners) == []
+        connection.execute("COMMIT")
+
+
+def test_a_table_in_shared_buffers(own_cluster: NewCluster) -> None:
+    """Blocks that are there are not asked for."""
+    cluster = own_cluster({"shared_buffers": "64MB"})
+    with LogWatch(cluster), connect(cluster) as connection:
+        script(connection, SETUP)
+        scanning(connection)
+        rows(connection, SCAN)
+        with gained(connection) as change:
+            found = rows(connection, SCAN)
+        assert len(found) == value(connection, "SELECT count(*) FROM long")
+        assert change.blocks_issued <= 64
+        assert change.blocks_hit > 0
+        # Where half of it is missing, look-ahead begins again.
+        cold(connection, "long")
+        rows(connection, f"{SCAN} LIMIT 3400")
+        with gained(connection) as change:
+            assert rows(connection, SCAN) == found
+        assert change.blocks_issued > 0
+    cluster.close()
+
+
+def test_dead_rows_in_front(tables: Cluster) -> None:
+    """A scan that sees its first row in the middle does not go round again."""
+    with connect(tables) as connection:
+        connection.execute(
+            "CREATE TABLE half_dead WITH (fillfactor = 10, autovacuum_enabled = off)"
+            " AS SELECT * FROM long ORDER BY id"
+        )
+        connection.execute("ANALYZE half_dead; DELETE FROM half_dead WHERE id < 4000")
+        scanning(connection)
+        cold(connection, "half_dead")
+        with gained(connection) as change:
+            found = rows(connection, "SELECT id FROM half_dead")
+        connection.execute("DROP TABLE half_dead")
+        assert min(found)[0] >= 4000
+        assert change.blocks_issued > 0
+        # Pages at the end, for rows to come, are read, but nobody knows.
+        assert change.blocks_wasted <= 16, change
+
+
+# ---------------------------------------------------------------------------
+# Parallel scans
+
+PARALLEL = {
+    **SEQUENTIAL_SCANS,
+    "max_parallel_workers_per_gather": "2",
+    "parallel_setup_cost": "0",
+    "parallel_tuple_cost": "0",
+    "min_parallel_table_scan_size": "0",
+    "enable_mergejoin": "off",
+    "enable_nestloop": "off",
+}
+
+PARALLEL_QUERIES = {
+    "all": "SELECT id, a, filler FROM long",
+    "few": "SELECT id, filler FROM long WHERE a = 77 OR a = 5000",
+    "aggregate": "SELECT count(*), sum(a), sum(length(filler)) FROM long",
+    "hash_join": "SELECT x.id, y.id FROM long x JOIN long y ON x.a = y.id",
+    "union": "SELECT id FROM long WHERE a < 900 UNION ALL SELECT a FROM long WHERE id > 10",
+}
+
+
+def require_parallel(connection: Connection, query: str) -> None:
+    nodes = plan_nodes(connection, query)
+    assert any(node["Node Type"] == "Seq Scan" and node["Parallel Aware"] for node in nodes), nodes
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("leader", ["on", "off"])
+@pytest.mark.parametrize("name", PARALLEL_QUERIES)
+def test_parallel(tables: Cluster, name: str, leader: str, method: str) -> None:
+    query = PARALLEL_QUERIES[name]
+    with connect(tables) as connection:
+        scanning(connection, method, enabled=False)
+        settings(connection, **PARALLEL, parallel_leader_participation=leader)
+        require_parallel(connection, query)
+        without = sorted(rows(connection, query))
+        switch(connection, on=True)
+        for chunk in (0, 1, 7, 100, 8192):
+            settings(connection, pg_lookahead__parallel_chunk_size=chunk)
+            connection.execute("SELECT pg_stat_lookahead_reset()")
+            cold(connection, "long")
+            assert sorted(rows(connection, query)) == without, chunk
+            scans, issued, balanced = rows(
+                connection,
+                "SELECT scans, blocks_issued, blocks_issued = blocks_used + blocks_wasted"
+                " FROM pg_stat_lookahead WHERE relname = 'long'",
+            )[0]
+            assert scans >= 1
+            assert balanced
+            # The largest chunk leaves nothing to be looked ahead for.
+            assert issued > 0 or chunk == 8192, chunk
+            if method == "worker":
+                # None of the processes asks for what another has asked for.
+                times = 2 if name in ("hash_join", "union") else 1
+                assert issued <= times * blocks_of(connection, "long"), chunk
+
+
+@pytest.mark.parametrize("leader", ["on", "off"])
+def test_parallel_rescans(tables: Cluster, leader: str) -> None:
+    """A Gather that is started again and again, and looks ahead each time."""
+    query = (
+        "SELECT k, s FROM keys LEFT JOIN"
+        " (SELECT count(*) AS s FROM (SELECT id FROM long WHERE a % 3 = 1 OFFSET 0) l) m ON s > k"
+    )
+    with connect(tables) as connection:
+        scanning(connection, enabled=False)
+        settings(connection, **PARALLEL, enable_material="off", enable_memoize="off")
+        settings(connection, enable_nestloop="on", parallel_leader_participation=leader)
+        require_parallel(connection, query)
+        nodes = plan_nodes(connection, query, ", ANALYZE")
+        assert 6 in {node["Actual Loops"] for node in nodes if node["Node Type"] == "Gather"}
+        without = rows(connection, query)
+        switch(connection, on=True)
+        cold(connection, "long")
+        connection.execute("SELECT pg_stat_lookahead_reset()")
+        assert rows(connection, query) == without
+        issued = value(
+            connection, "SELECT blocks_issued FROM pg_stat_lookahead WHERE relname = 'long'"
+        )
+        blocks = blocks_of(connection, "long")
+        assert 3 * blocks < issued <= 6 * blocks
+
+
+def test_parallel_error(tables: Cluster) -> None:
+    query = "SELECT sum(1 / (id - 6001)) FROM long"
+    with connect(tables) as connection:
+        scanning(connection)
+        settings(connection, **PARALLEL)
+        require_parallel(connection, query)
+        for leader in ("on", "off"):
+            settings(connection, parallel_leader_participation=leader)
+            cold(connection, "long")
+            with pytest.raises(psycopg.errors.DivisionByZero):
+                rows(connection, query)
+            assert rows(connection, "TABLE pg_stat_lookahead_owners") == []
+        assert rows(connection, "SELECT count(*) FROM long")
+
+
+def small_and_long(connection: Connection) -> None:
+    """A second table, smaller than the first, but large enough to be followed."""
+    if value(connection, "SELECT to_regclass('shorter')") is None:
+        script(
+            connection,
+            "CREATE TABLE shorter (id int, filler text)"
+            " WITH (fillfactor = 10, autovacuum_enabled = off, parallel_workers = 2);"
+            "INSERT INTO shorter SELECT i, repeat('x', 120) FROM generate_series(1, 5200) i;"
+            "ANALYZE shorter",
+        )
+    assert 1024 <= blocks_of(connection, "shorter") < blocks_of(connection, "long") - 200
+
+
+def test_serial_scan_in_a_parallel_worker(tables: Cluster) -> None:
+    """It has no slot of its own, and takes nobody else's."""
+    query = "SELECT count(*), sum(x.id + y.a) FROM keys x JOIN long y ON y.id % 900 = x.k"
+    owners = 'SELECT "position", frontier FROM pg_stat_lookahead_owners WHERE pid = %s'
+    with connect(tables) as connection, connect(tables) as other:
+        small_and_long(connection)
+        connection.execute("DROP TABLE IF EXISTS several")
+        connection.execute(
+            "CREATE TABLE several WITH (parallel_workers = 2) AS"
+            " SELECT g AS id, g % 6 AS k FROM generate_series(1, 3000) g"
+        )
+        connection.execute("ANALYZE several")
+        query = query.replace("keys", "several")
+        scanning(connection)
+        cold(connection, "shorter", "long")
+        connection.execute("BEGIN")
+        connection.execute("DECLARE c CURSOR FOR SELECT id FROM shorter")
+        rows(connection, "FETCH 1000 FROM c")
+        pid = connection.info.backend_pid
+        before = other.execute(owners, (pid,)).fetchall()
+        assert len(before) == 1
+
+        scanning(other, enabled=False)
+        settings(other, **PARALLEL, enable_parallel_hash="off")
+        settings(other, parallel_leader_participation="off")
+        nodes = plan_nodes(other, query)
+        # Each worker scans the whole of it.
+        assert any(
+            node.get("Relation Name") == "long" and not node["Parallel Aware"] for node in nodes
+        ), nodes
+        expected = rows(other, query)
+        switch(other, on=True)
+        assert rows(other, query) == expected
+        assert other.execute(owners, (pid,)).fetchall() == before
+        connection.execute("COMMIT")
+
+
+def test_parallel_query_within_a_parallel_query(tables: Cluster) -> None:
+    """Two plans of one session at a time, with scan nodes of the same number."""
+    inner = "SELECT id FROM long WHERE a = 77"
+    outer = "SELECT looks(id) FROM shorter WHERE id % 900 = 1"
+    with connect(tables) as connection:
+        small_and_long(connection)
+        connection.execute(
+            "CREATE OR REPLACE FUNCTION looks(n int) RETURNS int LANGUAGE plpgsql"
+            f" PARALLEL RESTRICTED AS 'BEGIN PERFORM {inner[7:]}; RETURN n; END'"
+        )
+        scanning(connection)
+        settings(connection, **PARALLEL)
+        numbers = []
+        for query in (inner, outer):
+            require_parallel(connection, query)
+            nodes = plan_nodes(connection, query)
+            numbers.append([node["Node Type"] for node in nodes].index("Seq Scan"))
+        assert numbers[0] == numbers[1]
+        for leader in ("on", "off"):
+            settings(connection, parallel_leader_participation=leader)
+            cold(connection, "shorter", "long")
+            found = sorted(rows(connection, outer))
+            assert found == [(i,) for i in range(1, 5201, 900)]
+        assert rows(connection, "TABLE pg_stat_lookahead_owners") == []
+
+
+# ---------------------------------------------------------------------------
+# Synchronized scans
+
+
+def test_synchronized_sessions(tables: Cluster) -> None:
+    """Three sessions at once, each beginning where another is."""
+    failures: list[BaseException] = []
+    with connect(tables) as connection:
+        scanning(connection, enabled=False)
+        expected = sorted(rows(connection, SCAN))
+        cold(connection, "long")
+
+    def scan(number: int) -> None:
+        try:
+            with connect(tables) as connection:
+                scanning(connection, METHODS[number % 2], synchronize_seqscans="on")
+                for i in range(12):
+                    with gained(connection) as change:
+                        if (i + number) % 4 == 0:
+                            # Leaves the place somewhere.
+                            rows(connection, f"{SCAN} LIMIT {1000 * (number + 1)}")
+                        else:
+                            assert sorted(rows(connection, SCAN)) == expected
+                    assert change.scans == 1
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=scan, args=(i,)) for i in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+    with connect(tables) as connection:
+        assert rows(connection, "TABLE pg_stat_lookahead_owners") == []
+
+
+# ---------------------------------------------------------------------------
+# Cursors, transactions, errors
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("condition", ["", " WHERE a % 3 = 0", " WHERE a % 500 = 0"])
+def test_scroll_cursor(tables: Cluster, condition: str, method: str) -> None:
+    query = SCAN + condition
+    choice = random.Random(f"{seed()} {condition} {method}")
+    with connect(tables) as connection:
+        scanning(connection, method)
+        oracle = Oracle(rows(connection, query))
+        for _ in range(3):
+            cold(connection, "long")
+            oracle.position = 0
+            with gained(connection) as change:
+                connection.execute("BEGIN")
+                connection.execute(f"DECLARE c SCROLL CURSOR FOR {query}")
+                # It begins forward, so that look-ahead does.
+                moves = ["FORWARD 30"] + [random_move(choice, len(oracle.rows)) for _ in range(60)]
+                for move in moves:
+                    assert rows(connection, f"FETCH {move} FROM c") == oracle.fetch(move), move
+                connection.execute("COMMIT")
+            # Anew when the cursor goes back to its start.
+            assert change.scans >= 1
+            assert not change.errors
+        assert rows(connection, "TABLE pg_stat_lookahead_owners") == []
+
+
+def test_cursor_with_hold(tables: Cluster) -> None:
+    with connect(tables) as connection:
+        scanning(connection)
+        expected = rows(connection, SCAN)
+        cold(connection, "long")
+        with gained(connection) as change:
+            connection.execute("BEGIN")
+            connection.execute(f"DECLARE c CURSOR WITH HOLD FOR {SCAN}")
+            found = rows(connection, "FETCH 700 FROM c")
+            connection.execute("COMMIT")
+            # It was run to its end by the commit.
+            assert rows(connection, "TABLE pg_stat_lookahead_owners") == []
+        found += rows(connection, "FETCH ALL FROM c")
+        connection.execute("CLOSE c")
+        assert found == expected
+        assert change.blocks_issued > 700
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_subtransactions_under_a_cursor(tables: Cluster, method: str) -> None:
+    choice = random.Random(seed())
+    with connect(tables) as connection:
+        scanning(connection, method)
+        expected = rows(connection, SCAN)
+        cold(connection, "long")
+        connection.execute("BEGIN")
+        connection.execute(f"DECLARE c CURSOR FOR {SCAN}")
+        found: list[Row] = []
+        with gained(connection) as change:
+            while len(found) < len(expected):
+                connection.execute("SAVEPOINT s")
+                some = rows(connection, f"FETCH {choice.choice((1, 20, 300, 600))} FROM c")
+                found += some
+                what = choice.choice(("release", "rollback", "error"))
+                if what == "error":
+                    with pytest.raises(psycopg.errors.DivisionByZero):
+                        connection.execute("SELECT 1 / 0")
+                connection.execute("RELEASE s" if what == "release" else "ROLLBACK TO s")
+                if what != "release" and method == "worker":
+                    # Locks may have gone, so nothing may be read for us now.
+                    assert rows(connection, "TABLE pg_stat_lookahead_owners") == []
+            connection.execute("COMMIT")
+        assert found == expected
+        assert change.scans == 1
+        assert change.blocks_issued > MIN_BLOCKS / 2
+        assert not change.errors
+
+
+def test_table_of_a_subtransaction(tables: Cluster) -> None:
+    """A table that is rolled back while the service reads it."""
+    with connect(tables) as connection:
+        scanning(connection)
+        connection.execute("BEGIN")
+        for _ in range(5):
+            connection.execute("SAVEPOINT s")
+            connection.execute(
+                "CREATE TABLE brief WITH (fillfactor = 10) AS SELECT * FROM long LIMIT 6000"
+            )
+            connection.execute("DECLARE c CURSOR FOR SELECT * FROM brief")
+            assert len(rows(connection, "FETCH 300 FROM c")) == 300
+            connection.execute("ROLLBACK TO s")
+            assert rows(connection, "TABLE pg_stat_lookahead_owners") == []
+        connection.execute("COMMIT")
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_errors_in_the_middle(tables: Cluster, method: str) -> None:
+    with connect(tables) as connection:
+        scanning(connection, method)
+        expected = rows(connection, SCAN)
+        for n in (1, 2, 77, 1000, 6999):
+            cold(connection, "long")
+            with pytest.raises(psycopg.errors.DivisionByZero):
+                rows(connection, f"SELECT 1 / (id - {n}), filler FROM long")
+            assert rows(connection, "TABLE pg_stat_lookahead_owners") == []
+        with gained(connection):
+            assert rows(connection, SCAN) == expected
+        if has_extension(tables, "pg_buffercache"):
+            settle(connection)
+            assert pins(connection) == []
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_cancelled_in_the_middle(tables: Cluster, method: str) -> None:
+    choice = random.Random(seed())
+    cancelled = 0
+    with connect(tables) as connection:
+        scanning(connection, method)
+        expected = rows(connection, SCAN)
+        for _ in range(20):
+            cold(connection, "long")
+            connection.execute("BEGIN")
+            settings(connection, statement_timeout=f"{choice.randint(2, 15)}ms")
+            try:
+                rows(connection, f"{SCAN} WHERE pg_sleep(0.0001) IS NOT NULL")
+            except psycopg.errors.QueryCanceled:
+                cancelled += 1
+            connection.execute("ROLLBACK")
+            settings(connection, statement_timeout="60s")
+            assert rows(connection, "TABLE pg_stat_lookahead_owners") == []
+        assert cancelled > 10
+        with gained(connection):
+            assert rows(connection, SCAN) == expected
+
+
+def test_memory(tables: Cluster) -> None:
+    """Neither queries nor rescans leave anything behind."""
+    used = "SELECT sum(used_bytes) FROM pg_backend_memory_contexts"
+    query = QUERIES["unfinished_rescans"][0]
+    with connect(tables) as connection:
+        scanning(connection)
+
+        def repeat(times: int) -> None:
+            for i in range(times):
+                if i % 2:
+                    rows(connection, query)
+                else:
+                    with pytest.raises(psycopg.errors.DivisionByZero):
+                        rows(connection, "SELECT 1 / (id - 40) FROM long")
+
+        repeat(6)
+        before = value(connection, used)
+        repeat(60)
+        assert value(connection, used) - before < 64 * 1024
+
+
+# ---------------------------------------------------------------------------
+# Statements that change what they scan
+
+CHANGES = {
+    "update": "UPDATE long SET a = a + 10000",
+    "update_some": "UPDATE long SET filler = repeat('z', 500) WHERE a % 3 = 0",
+    "delete": "DELETE FROM long WHERE a % 2 = 0",
+    "insert": "INSERT INTO long SELECT id + 100000, a, filler FROM long WHERE a > 3000",
+    "merge": "MERGE INTO long USING keys ON a = k WHEN MATCHED THEN DELETE",
+    "lock": "WITH l AS (SELECT id FROM long FOR UPDATE) UPDATE keys SET k = (SELECT sum(id) FROM l)"
+    " WHERE k = 1",
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_changes(tables: Cluster, name: str) -> None:
+    states = []
+    with connect(tables) as connection:
+        for enabled in (False, True):
+            scanning(connection, enabled=enabled)
+            require_node(connection, CHANGES[name], "Seq Scan")
+            cold(connection, "long")
+            connection.execute("BEGIN")
+            with gained(connection) as change:
+                connection.execute(CHANGES[name])
+            switch(connection, on=False)
+            states.append(
+                (
+                    sorted(rows(connection, "SELECT id, a, filler FROM long")),
+                    sorted(rows(connection, "SELECT k FROM keys")),
+                )
+            )
+            connection.execute("ROLLBACK")
+        assert states[0] == states[1]
+        assert change.blocks_issued > 0
+
+
+def test_rows_that_others_have_changed(tables: Cluster) -> None:
+    """The condition is evaluated anew for a row that was waited for."""
+    found = []
+    for enabled in (False, True):
+        with connect(tables) as connection, connect(tables) as other:
+            scanning(connection, enabled=enabled)
+            other.execute("BEGIN")
+            other.execute("UPDATE long SET a = -1 WHERE id = 5000")
+            cold_is_locked_out = threading.Timer(0.3, lambda o=other: o.execute("COMMIT"))
+            cold_is_locked_out.start()
+            connection.execute("BEGIN")
+            cursor = connection.execute("UPDATE long SET filler = 'w' WHERE a >= 0 RETURNING id")
+            changed = {row[0] for row in cursor}
+            cold_is_locked_out.join()
+            connection.execute("ROLLBACK")
+            assert 5000 not in changed
+            found.append(changed)
+            connection.execute("UPDATE long SET a = (id * 7919) % 7001 WHERE id = 5000")
+    assert found[0] == found[1]
+
+
+# ---------------------------------------------------------------------------
+# Kinds of tables, and what is left alone
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_kinds_of_tables(tables: Cluster, method: str) -> None:
+    kinds = {
+        "unlogged": "CREATE UNLOGGED TABLE kind WITH (fillfactor = 10) AS SELECT * FROM long",
+        "view": "CREATE MATERIALIZED VIEW kind WITH (fillfactor = 10) AS SELECT * FROM long",
+        "inherited": "CREATE TABLE parent (LIKE long); CREATE TABLE kind () INHERITS (parent)"
+        " WITH (fillfactor = 10); INSERT INTO kind SELECT * FROM long",
+        "partitioned": "CREATE TABLE parent (LIKE long) PARTITION BY RANGE (id);"
+        "CREATE TABLE kind PARTITION OF parent FOR VALUES FROM (0) TO (9999)"
+        " WITH (fillfactor = 10);"
+        "CREATE TABLE empty PARTITION OF parent FOR VALUES FROM (9999) TO (99999);"
+        " INSERT INTO parent SELECT * FROM long",
+        "toasted": "CREATE TABLE kind WITH (fillfactor = 10) AS SELECT *,"
+        " (SELECT string_agg(md5(g::text), '') FROM generate_series(1, id % 2 * 100) g) AS wide"
+        " FROM long",
+    }
+    with connect(tables) as connection:
+        for name, statements in kinds.items():
+            connection.execute("BEGIN")
+            script(connection, statements)
+            connection.execute("COMMIT")
+            top = "parent" if name in ("inherited", "partitioned") else "kind"
+            query = f"SELECT * FROM {top}"
+            scanning(connection, method, enabled=False)
+            expected = rows(connection, query)
+            switch(connection, on=True)
+            move = {"view": "MATERIALIZED VIEW"}.get(name, "TABLE")
+            connection.execute(f"ALTER {move} kind SET TABLESPACE elsewhere")
+            with gained(connection) as change:
+                assert rows(connection, query) == expected, name
+            assert change.blocks_issued > MIN_BLOCKS / 2, name
+            connection.execute(f"DROP {move} IF EXISTS {top} CASCADE")
+
+
+def test_temporary_table(tables: Cluster) -> None:
+    """Its buffers are nobody else's."""
+    with connect(tables) as connection:
+        scanning(connection, temp_buffers=100)
+        connection.execute(
+            "CREATE TEMP TABLE own WITH (fillfactor = 10) AS SELECT id, a, filler FROM long"
+        )
+        expected = rows(connection, "SELECT id, a, filler FROM long")
+        with gained(connection) as change:
+            assert rows(connection, "SELECT id, a, filler FROM own") == expected
+        assert change.scans == change.blocks_issued == 0
+
+
+LEFT_ALONE = {
+    "sample": (SCAN + " TABLESAMPLE SYSTEM (50)", {}),
+    "bernoulli": (SCAN + " TABLESAMPLE BERNOULLI (50)", {}),
+    "switched_off": (SCAN, {"pg_lookahead__seqscan": "off"}),
+    "disabled": (SCAN, {"pg_lookahead__enabled": "off"}),
+    "method_none": (SCAN, {"pg_lookahead__method": "none"}),
+    "small": (SCAN, {"pg_lookahead__min_table_size": "1GB"}),
+    "serializable": (SCAN, {"default_transaction_isolation": "serializable"}),
+    "catalog": ("SELECT loid FROM pg_largeobject", {}),
+    "backward": (None, {}),
+}
+
+
+@pytest.mark.parametrize("name", LEFT_ALONE)
+def test_left_alone(tables: Cluster, name: str) -> None:
+    query, more = LEFT_ALONE[name]
+    with connect(tables) as connection:
+        scanning(connection)
+        settings(connection, **more)
+        cold(connection, "long")
+        if name == "catalog":
+            rows(
+                connection,
+                "SELECT lo_from_bytea(0, (SELECT decode(string_agg(md5(g::text || n), ''), 'hex')"
+                " FROM generate_series(1, 9000) g)) FROM generate_series(1, 80) n",
+            )
+            assert blocks_of(connection, "pg_largeobject") > MIN_BLOCKS
+        with gained(connection) as change:
+            if query is None:
+                # From its end, to which it is moved unseen.
+                connection.execute("BEGIN")
+                connection.execute(f"DECLARE c SCROLL CURSOR FOR {SCAN}")
+                settings(connection, pg_lookahead__enabled="off")
+                switch(connection, on=True)
+                assert len(rows(connection, "FETCH BACKWARD ALL FROM c")) == 0
+                connection.execute("COMMIT")
+            else:
+                assert rows(connection, query)
+        assert change.blocks_issued == change.scans == 0
+
+
+def test_a_scan_that_does_not_wait(tables: Cluster) -> None:
+    """With the default of start_after a scan of the page cache hardly waits."""
+    with connect(tables) as connection:
+        scanning(connection, pg_lookahead__start_after=8)
+        rows(connection, SCAN)
+        with gained(connection) as change:
+            rows(connection, f"{SCAN} LIMIT 60")
+        assert change.scans == 0
+
+
+@pytest.mark.usefixtures("of_18")
+def test_18_is_left_alone(tables: Cluster) -> None:
+    with connect(tables) as connection:
+        scanning(connection, "auto")
+        cold(connection, "long")
+        with gained(connection) as change:
+            assert rows(connection, SCAN)
+        assert change.scans == change.blocks_issued == 0
+
+
+# ---------------------------------------------------------------------------
+# What others see and do
+
+
+def test_statistics(tables: Cluster) -> None:
+    statistics = (
+        "SELECT seq_scan, seq_tup_read, heap_blks_read + heap_blks_hit FROM pg_stat_user_tables"
+        " JOIN pg_statio_user_tables USING (relid) WHERE pg_stat_user_tables.relname = 'long'"
+    )
+    found = []
+    for enabled in (False, True):
+        with connect(tables) as connection:
+            scanning(connection, enabled=enabled)
+            cold(connection, "long")
+            settle(connection)
+            connection.execute("SELECT pg_stat_force_next_flush()")
+            connection.execute("SELECT pg_stat_reset()")
+            for name in ("all", "few", "aggregate"):
+                rows(connection, QUERIES[name][0])
+            connection.execute("SELECT pg_stat_force_next_flush()")
+            found.append(rows(connection, statistics))
+    assert found[0] == found[1]
+    assert found[0][0][0] >= 3
+
+
+def test_explain(tables: Cluster) -> None:
+    with connect(tables) as connection:
+        scanning(connection)
+        for query in (SCAN, QUERIES["few"][0]):
+            cold(connection, "long")
+            document = value(connection, f"EXPLAIN (ANALYZE, FORMAT json) {query}")
+            [shown] = document[0]["Look-Ahead"]
+            assert shown["Node Type"] == "Seq Scan"
+            assert shown["Relation Name"] == "long"
+            assert shown["Method"] == "worker"
+            assert shown["Blocks Issued"] > MIN_BLOCKS / 2
+
+
+def test_table_that_grows(tables: Cluster) -> None:
+    """What others add while a cursor is open is nothing to it; the next scan sees it."""
+    with connect(tables) as connection, connect(tables) as other:
+        other.execute(
+            "CREATE TABLE growing WITH (fillfactor = 10, autovacuum_enabled = off)"
+            " AS SELECT id, filler FROM long"
+        )
+        scanning(connection)
+        query = "SELECT id, length(filler) FROM growing"
+        cold(connection, "growing")
+        expected = rows(connection, query)
+        cold(connection, "growing")
+        for synchronized in ("off", "on"):
+            settings(connection, synchronize_seqscans=synchronized)
+            connection.execute("BEGIN")
+            connection.execute(f"DECLARE c CURSOR FOR {query}")
+            found: list[Row] = []
+            while True:
+                some = rows(connection, "FETCH 500 FROM c")
+                found += some
+                if not some:
+                    break
+                other.execute("INSERT INTO growing SELECT -i, 'n' FROM generate_series(1, 60) i")
+                connection.execute("INSERT INTO growing SELECT 0, 'own' FROM keys")
+            connection.execute("COMMIT")
+            assert sorted(found) == sorted(expected)
+            expected = rows(connection, query)
+        other.execute("DROP TABLE growing")
+
+
+# What a scan may get to hear of while its table is replaced.
+ACCEPTED = (
+    psycopg.errors.UndefinedTable,
+    psycopg.errors.LockNotAvailable,
+    psycopg.errors.DeadlockDetected,
+    # "cached plan" and its kin: the table was dropped and is another one now
+    psycopg.errors.FeatureNotSupported,
+)
+
+CREATE_TARGET = (
+    "CREATE TABLE target WITH (fillfactor = 10, autovacuum_enabled = off)"
+    " AS SELECT i AS id, repeat('x', 120) AS filler FROM generate_series(1, 6000) i"
+)
+FILL = "INSERT INTO target SELECT i, repeat('x', 120) FROM generate_series(1, 6000) i"
+
+
+def _replace(choice: random.Random, connection: Connection) -> None:
+    what = choice.randrange(8)
+    if what == 0:
+        with connection.transaction():
+            connection.execute("TRUNCATE target")
+            connection.execute(FILL)
+    elif what == 1:
+        with connection.transaction():
+            connection.execute("DROP TABLE target")
+            connection.execute(CREATE_TARGET)
+    elif what == 2:
+        connection.execute("TRUNCATE target")
+        connection.execute(FILL)
+    elif what == 3:
+        # Truncated by VACUUM at its end, and extended again over the same blocks.
+        with connection.transaction():
+            connection.execute("DELETE FROM target WHERE id > 300")
+        connection.execute("VACUUM (TRUNCATE on) target")
+        connection.execute(FILL.replace("series(1,", "series(301,"))
+    elif what == 4:
+        connection.execute("ALTER TABLE target ALTER filler TYPE varchar")
+        connection.execute("ALTER TABLE target ALTER filler TYPE text USING filler || ''")
+    elif what == 5:
+        connection.execute("CREATE INDEX IF NOT EXISTS target_id ON target (id)")
+        connection.execute("CLUSTER target USING target_id")
+    elif what == 6:
+        connection.execute("VACUUM FULL target")
+    else:
+        # Files of other relations that come and go under the service's nose.
+        place = choice.choice(("elsewhere", "pg_default"))
+        connection.execute(f"ALTER TABLE target SET TABLESPACE {place}")
+
+
+def test_ddl_beside_scans(tables: Cluster) -> None:
+    """Scans that stop early leave requests behind; the table is gone the moment after.
+
+    A worker that read a block of a file that is not the table's any more would
+    leave a buffer behind, and who extends the table next would find "unexpected
+    data beyond EOF", or worse.  The log must have nothing of it.
+    """
+    failures: list[BaseException] = []
+    stop = threading.Event()
+    counts: list[int] = []
+    choice = random.Random(seed())
+
+    def scan(number: int) -> None:
+        try:
+            with connect(tables) as connection:
+                scanning(connection, statement_timeout="20s")
+                while not stop.is_set():
+                    query = (
+                        "SELECT id, length(filler) FROM target",
+                        "SELECT id, length(filler) FROM target LIMIT 400",
+                    )[number % 2]
+                    try:
+                        found = rows(connection, query)
+                    except ACCEPTED:
+                        continue
+                    except psycopg.errors.InternalError_ as error:
+                        if "could not open relation" not in str(error):
+                            raise
+                        continue
+                    assert {length for _, length in found} <= {120}
+                    ids = [i for i, _ in found]
+                    assert len(set(ids)) == len(ids)
+                    counts.append(len(ids))
+        except BaseException as error:
+            failures.append(error)
+
+    with connect(tables) as connection:
+        connection.execute(CREATE_TARGET)
+        settings(connection, statement_timeout="20s")
+        before = read_by_workers(connection)
+        threads = [threading.Thread(target=scan, args=(i,)) for i in range(3)]
+        for thread in threads:
+            thread.start()
+        done = 0
+        until = time.monotonic() + 8
+        try:
+            while time.monotonic() < until and not failures:
+                _replace(choice, connection)
+                done += 1
+        finally:
+            stop.set()
+            for thread in threads:
+                thread.join()
+        assert not failures
+        assert done > 10
+        assert counts.count(6000) > 3
+        assert read_by_workers(connection) > before
+        assert rows(connection, "TABLE pg_stat_lookahead_owners") == []
+        connection.execute("DROP TABLE target")
+
+
+def test_nothing_is_pinned(tables: Cluster) -> None:
+    """A cursor keeps the pages that it stands on, and nothing of what is far ahead."""
+    if not has_extension(tables, "pg_buffercache"):
+        pytest.skip("this server has no pg_buffercache")
+    with connect(tables) as connection, connect(tables) as other:
+        scanning(connection)
+        cold(connection, "long")
+        connection.execute("BEGIN")
+        connection.execute("DECLARE c CURSOR FOR SELECT ctid::text FROM long")
+        found = rows(connection, "FETCH 1000 FROM c")
+        block = int(found[-1][0][1:].split(",")[0])
+        settle(other)
+        assert session(connection).pins_held == 0
+        # 17 has a few of the next pages in its own hands.
+        assert {at for _, at, _ in pins(other, "long")} <= set(range(block, block + 32))
+        connection.execute("COMMIT")
+        assert pins(other) == []
+
+
+def test_vacuum_beside_scans(tables: Cluster) -> None:
+    """Rows that VACUUM freezes, and pages that it cuts off, while the service reads."""
+    with connect(tables) as connection, connect(tables) as other:
+        settings(other, statement_timeout="20s")
+        other.execute("CREATE TABLE icy (LIKE long) WITH (fillfactor = 10)")
+        scanning(connection)
+        for i in range(4):
+            other.execute("INSERT INTO icy SELECT * FROM long")
+            expected = rows(connection, "SELECT id FROM icy")
+            cold(other, "icy")
+            assert rows(connection, "SELECT id FROM icy LIMIT 500") == expected[:500]
+            other.execute("VACUUM (FREEZE) icy")
+            assert rows(connection, "SELECT id FROM icy") == expected
+            blocks = blocks_of(other, "icy")
+            other.execute(f"DELETE FROM icy WHERE id > {300 * i}")
+            assert len(rows(connection, "SELECT id FROM icy LIMIT 50")) <= 50
+            other.execute("VACUUM (TRUNCATE on) icy")
+            assert blocks_of(other, "icy") < blocks / 2
+            other.execute("DELETE FROM icy")
+        other.execute("DROP TABLE icy")

@@ -1,0 +1,134 @@
+"""Runs in pairs: which arm goes first, what is kept of a run, what is resumed.
+
+Every benchmark goes through its cases pair by pair, not case by case: pair 1 of
+all cases, then pair 2.  A minute in which the disk is slow then spoils one pair
+of several cases and not all pairs of one.  Within a pair the two arms follow each
+other, and the arm that goes first changes from pair to pair.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import subprocess
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Generic, Protocol, TypeVar
+
+from .bench_measure import PlanRejected, answer_digest
+from .bench_result import ARMS, LOOKAHEAD
+from .bench_store import Store, now
+from .data import BenchData
+from .errors import LookaheadError
+
+# Memory beside the blocks that are read: shared buffers, a backend's own.
+SPARE_BYTES = 256 * 1024 * 1024
+
+Progress = Callable[[str], None]
+
+
+class RunFailed(LookaheadError):
+    """A run could not be made at all."""
+
+
+class RunCell(Protocol):
+    """What a case has to say for its runs to be made."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def group(self) -> str: ...
+    @property
+    def server(self) -> str: ...
+    @property
+    def pair_factor(self) -> int: ...
+
+
+CellT = TypeVar("CellT", bound=RunCell)
+
+
+class PairRunner(Generic[CellT]):
+    """Makes the runs of all cells that the store does not have yet."""
+
+    def __init__(self, store: Store, *, extension: bool, progress: Progress) -> None:
+        self.store = store
+        self.extension = extension
+        self.progress = progress
+        self._twins_ready: set[str] = set()
+
+    def run(self, cells: Sequence[CellT], pairs: int) -> None:
+        """Make every missing run, group by group and pair by pair."""
+        by_group: dict[tuple[str, str], list[CellT]] = {}
+        for cell in cells:
+            by_group.setdefault((cell.server, cell.group), []).append(cell)
+        for (_, group), some in by_group.items():
+            most = pairs * max(cell.pair_factor for cell in some)
+            for pair in range(most):
+                wanted = [c for c in some if pair < pairs * c.pair_factor]
+                for batch in self._batches(group, wanted):
+                    self._pair_of(group)(batch, pair)
+
+    def _pair_of(self, group: str) -> Callable[[list[CellT], int], None]:
+        """Return what makes one pair of runs of a group's cells."""
+        raise NotImplementedError
+
+    def _batches(self, group: str, cells: Sequence[CellT]) -> Iterator[list[CellT]]:
+        """Cells that share one start of the server; cold runs share none."""
+        yield from ([cell] for cell in cells)
+
+    def _order(self, pair: int) -> tuple[str, ...]:
+        return ARMS if pair % 2 == 0 else ARMS[::-1]
+
+    def _is_ahead(self, arm: str) -> bool:
+        """Say whether this arm has the library; with --no-extension none has."""
+        return self.extension and arm == LOOKAHEAD
+
+    def _record(
+        self, cell: CellT, pair: int, arm: str, cache: str, settings: str, **parts: Any
+    ) -> None:
+        self.store.add(
+            {
+                "type": "run", "cell": cell.id, "pair": pair, "arm": arm,
+                "first": self._order(pair)[0] == arm, "at": now(),
+                "cache": cache, "settings": settings, **parts,
+            }
+        )  # fmt: skip
+        self.progress(f"{cell.id}  pair {pair + 1}  {arm}  {parts['elapsed_ms']:,.1f} ms")
+
+    def _reject(self, cell: CellT, reason: PlanRejected) -> None:
+        self.store.add({"type": "rejected", "cell": cell.id, "reason": str(reason)})
+        self.progress(f"{cell.id}  rejected: {reason}")
+
+    def _add_answer(self, cell: CellT, arm: str, answers: Sequence[Any]) -> None:
+        digest = answer_digest(answers)
+        self.store.add({"type": "answer", "cell": cell.id, "arm": arm, "answer": digest})
+
+    @contextlib.contextmanager
+    def _both(
+        self, data: BenchData, needed: Iterable[str], conf: Callable[[str], dict[str, str]]
+    ) -> Iterator[dict[str, BenchData]]:
+        """Run two servers at once, one for each arm, each with its settings."""
+        twin = data.twin()
+        if data.server.name not in self._twins_ready:
+            twin.ensure(needed, extension=self.extension)
+            self._twins_ready.add(data.server.name)
+        arms = dict(zip(ARMS, (data, twin)))
+        try:
+            for arm, one in arms.items():
+                one.start(conf(arm), preload=self._is_ahead(arm), cold=False)
+            yield arms
+        finally:
+            for one in arms.values():
+                one.stop()
+
+
+def pgbench(data: BenchData, script: str, clients: int, seconds: int) -> float:
+    """Run a built-in script of pgbench; return transactions per second."""
+    command = [
+        str(data.server.bindir / "pgbench"), f"--builtin={script}", "--no-vacuum",
+        "--client", str(clients), "--jobs", str(clients), "--time", str(seconds), data.dsn(),
+    ]  # fmt: skip
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    found = re.search(r"^tps = ([0-9.]+)", done.stdout, re.MULTILINE)
+    if done.returncode or found is None:
+        raise RunFailed(f"pgbench failed: {done.stderr.strip()}")
+    return float(found.group(1))

@@ -1,0 +1,1 @@
+CREATE TABLE {table} (a integer, b text, c text, d integer)

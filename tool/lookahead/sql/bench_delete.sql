@@ -1,0 +1,2 @@
+-- Two rows of each page: 22 fill one.
+DELETE FROM {table} WHERE a % 11 = 0
