@@ -171,10 +171,14 @@ struct LaBitmapScan
 {
 	LaFollowed	base;			/* must be first */
 
+	/* what la_bitmap_look() needs for each row */
+	TupleTableSlot *slot;		/* immutable: the node's */
+	ExecProcNodeMtd exec;		/* immutable: the node's own, or NULL */
+	BlockIdData current_id;		/* the block of the last row, as in a row */
+
 	/* immutable */
 	BitmapHeapScanState *node;
 	MemoryContext query_context;
-	ExecProcNodeMtd exec;		/* the node's own, if ours is in its place */
 
 	LaBitmapState state;
 	BlockNumber current;		/* the block of the last row */
@@ -717,6 +721,7 @@ la_bitmap_restarts(Datum arg)
 		scan->hold_until = 0;
 	scan->has_begun = false;
 	scan->current = InvalidBlockNumber;
+	BlockIdSet(&scan->current_id, InvalidBlockNumber);
 	scan->pages_before = la_bitmap_pages(scan->node);
 }
 
@@ -815,8 +820,14 @@ la_bitmap_wants_fill(LaWindow *window)
  * The scan has come to another block.
  */
 static pg_noinline void
-la_bitmap_moved(LaBitmapScan *scan, BlockNumber blkno)
+la_bitmap_moved(LaBitmapScan *scan)
 {
+	BlockNumber blkno =
+		ItemPointerGetBlockNumberNoCheck(&scan->slot->tts_tid);
+
+	scan->current_id = scan->slot->tts_tid.ip_blkid;
+	if (blkno == InvalidBlockNumber)
+		return;					/* the last row was the last */
 	scan->current = blkno;
 	if (scan->state == LA_BITMAP_OUT)
 		return;
@@ -845,11 +856,9 @@ la_bitmap_moved(LaBitmapScan *scan, BlockNumber blkno)
 static inline void
 la_bitmap_look(LaBitmapScan *scan)
 {
-	TupleTableSlot *slot = scan->node->ss.ss_ScanTupleSlot;
-	BlockNumber blkno = ItemPointerGetBlockNumberNoCheck(&slot->tts_tid);
-
-	if (unlikely(blkno != scan->current))
-		la_bitmap_moved(scan, blkno);
+	if (unlikely(memcmp(&scan->slot->tts_tid.ip_blkid, &scan->current_id,
+						sizeof(BlockIdData)) != 0))
+		la_bitmap_moved(scan);
 }
 
 /*
@@ -899,8 +908,7 @@ la_ExecBitmapHeapScan(PlanState *pstate)
 	}
 	scan = la_last_bitmap;
 	slot = scan->exec(pstate);
-	if (likely(!TupIsNull(slot)))
-		la_bitmap_look(scan);
+	la_bitmap_look(scan);
 	return slot;
 }
 
@@ -936,9 +944,11 @@ la_bitmap_scan_register(MemoryContext query_context, BitmapHeapScanState *node)
 	scan->base.ops = &la_bitmap_scan_ops;
 	scan->base.node = &node->ss.ps;
 	scan->base.heap_oid = RelationGetRelid(node->ss.ss_currentRelation);
+	scan->slot = node->ss.ss_ScanTupleSlot;
 	scan->node = node;
 	scan->query_context = query_context;
 	scan->current = InvalidBlockNumber;
+	BlockIdSet(&scan->current_id, InvalidBlockNumber);
 	scan->hold = LA_FIRST_HOLD;
 
 	if (node->bitmapqualorig != NULL)

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator
 import psycopg
 
 from .top_chart import History
-from .top_draw import Plain, Screen, can_take_terminal
+from .top_draw import Plain, Screen, can_take_terminal, write_any_name
 from .top_panels import panels, point
 from .top_rates import Rates, as_data, rates
 from .top_sample import Sample
@@ -91,6 +91,7 @@ def write_json(number: int, sample: Sample, found: Rates) -> None:
 
 def draw(source: Source, interval: float, count: int | None) -> None:
     """Show pictures: one in place of the other on a terminal, else in a row."""
+    write_any_name()
     history = History(interval)
     live = can_take_terminal()
     output: Screen | Plain = Screen() if live else Plain()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 
 from rich.console import Console, Group, RenderableType
@@ -132,6 +133,12 @@ class Screen:
     def show(self, picture: Panels) -> None:
         self._last = render(picture)
         self._live.update(self._last, refresh=True)
+
+
+def write_any_name() -> None:
+    """Have letters replaced that the output's encoding lacks, instead of failing."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
 
 
 def _can_draw(console: Console) -> bool:

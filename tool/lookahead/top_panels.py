@@ -92,7 +92,8 @@ def title(sample: Sample, found: Rates, interval: float) -> str:
     if server is None:
         return every
     words = [
-        f"PostgreSQL {server.version}",
+        # Packages add a name of their own.
+        f"PostgreSQL {server.version.split()[0]}",
         f"database {server.database}",
         f"pg_lookahead {server.library_version}",
         f"method {server.method}",

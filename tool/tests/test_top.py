@@ -164,6 +164,20 @@ def test_on_a_terminal(served: Cluster) -> None:
     assert "I/O service" in shown.split("\x1b[?1049l")[1]
 
 
+def test_an_output_without_these_letters(served: Cluster) -> None:
+    served.psql('CREATE DATABASE "größe"')
+    served.psql("CREATE EXTENSION pg_lookahead", "größe")
+    try:
+        done = subprocess.run(
+            command(served.dsn("größe"), "--count=1", "--interval=0.1"),
+            capture_output=True, check=False, env={**environment(), "PYTHONIOENCODING": "ascii"},
+        )  # fmt: skip
+    finally:
+        served.psql('DROP DATABASE "größe"')
+    assert done.returncode == 0, done.stderr
+    assert b"database gr??e" in done.stdout
+
+
 def read_all(master: int) -> str:
     parts: list[bytes] = []
     while True:

@@ -165,6 +165,13 @@ def test_service(samples: list[Sample]) -> None:
     assert table(shown, "look-ahead").rows[1][1] == "3,050"
 
 
+def test_a_package_with_a_name_of_its_own(samples: list[Sample]) -> None:
+    server = samples[0].server
+    assert server
+    server = replace(server, version="15.20 (Debian 15.20-0+deb12u1)")
+    assert picture([replace(samples[0], server=server)]).title.startswith("PostgreSQL 15.20, ")
+
+
 def test_errors_are_shown_where_there_are_any(samples: list[Sample]) -> None:
     workers = samples[0].workers
     assert workers is not None
