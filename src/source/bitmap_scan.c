@@ -100,6 +100,9 @@
 #define LA_SMALL_DISTANCE	64
 #define LA_FILL_DIVISOR		8
 
+/* Blocks in front of a scan, for each that it has visited, while it is new. */
+#define LA_MAX_WASTE		2
+
 /* Windows of advice in a row for which the kernel read nothing. */
 #define LA_VAIN_FILLS		4
 #define LA_FIRST_HOLD		256
@@ -184,6 +187,7 @@ struct LaBitmapScan
 	BlockNumber current;		/* the block of the last row */
 	bool		has_begun;		/* we will be told of the restart */
 	int64		pages_before;	/* la_bitmap_pages() at the last restart */
+	int64		visited_before; /* "visited" at the last restart */
 	LaPace		pace;
 
 	/* what was seen of waits */
@@ -615,6 +619,24 @@ la_bitmap_fill_body(void *arg)
 }
 
 /*
+ * The scan has waited since the window was filled.  The pace doubles the
+ * distance after the next fill.  The blocks are certain, so it may do that
+ * before the fill, too, as long as what a LIMIT could waste is in proportion to
+ * what was used.
+ */
+static void
+la_bitmap_deepen(LaBitmapScan *scan)
+{
+	la_pace_waited(&scan->pace);
+	if (la_pace_distance(&scan->pace) <
+		(scan->visited - scan->visited_before) * LA_MAX_WASTE)
+	{
+		(void) la_pace_filled(&scan->pace, 1, 1);
+		la_pace_waited(&scan->pace);
+	}
+}
+
+/*
  * Fill the window, and see what came of the last one.
  */
 static void
@@ -635,7 +657,7 @@ la_bitmap_fill(LaBitmapScan *scan)
 	if (before.sleeps != scan->sleeps && !scan->is_stale)
 	{
 		counters->waits_total++;
-		la_pace_waited(&scan->pace);
+		la_bitmap_deepen(scan);
 	}
 	scan->is_stale = false;
 
@@ -723,6 +745,7 @@ la_bitmap_restarts(Datum arg)
 	scan->current = InvalidBlockNumber;
 	BlockIdSet(&scan->current_id, InvalidBlockNumber);
 	scan->pages_before = la_bitmap_pages(scan->node);
+	scan->visited_before = scan->visited;
 }
 
 /*

@@ -112,7 +112,11 @@ def test_what_is_read_was_foreseen(cluster: Cluster, variant: Variant, name: str
         with gained(connection) as change:
             connection.execute(query)
         connection.execute("ROLLBACK")
-        assert change.blocks_used >= MIN_USED * read, (read, change)
+        foreseen = change.blocks_used
+        if variant.method == "worker":
+            # On a busy machine the queues are full now and then.
+            foreseen += change.blocks_dropped
+        assert foreseen >= MIN_USED * read, (read, change)
         assert change.blocks_wasted <= MAX_WASTED * change.blocks_issued, (read, change)
 
 
