@@ -22,6 +22,7 @@ from lookahead.servers import Server
 from support import LogWatch, Variant, conf_of, prepare, variants_of
 
 CONF = {
+    "pg_lookahead.seqscan": "on",
     # A backend's share, which limits asynchronous I/O, is a hundredth of it.
     "shared_buffers": "16MB",
     "max_connections": "20",
