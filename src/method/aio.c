@@ -33,8 +33,9 @@
  * scans of a plan together can; then StartReadBuffers() waits for the oldest.
  *
  * With io_method=worker and buffered I/O the few I/O workers would starve a
- * deep window; the kernel is given advice for the whole window first, so the
- * workers only copy.
+ * deep window; the kernel is given advice for the window first, so the workers
+ * only copy.  Long runs are not advised: a worker reads one with a single call
+ * anyway, and advice would move the work of the page cache from it to us.
  *
  * Copyright (c) 2026, the pg_lookahead authors
  *
@@ -55,6 +56,9 @@
 
 /* A window is at most this fraction of shared buffers. */
 #define LA_AIO_BUFFERS_DIVISOR	16
+
+/* Runs of this many blocks are not advised to the kernel. */
+#define LA_AIO_LONG_RUN		8
 
 typedef struct LaAio
 {
@@ -162,8 +166,9 @@ la_aio_announce(LaWindow *window)
 	if (io_method != IOMETHOD_WORKER || la_direct_io())
 		return;
 	for (int i = 0; i < window->nruns; i++)
-		la_smgr_prefetch(RelationGetSmgr(window->rel), MAIN_FORKNUM,
-						 window->runs[i].first, window->runs[i].nblocks);
+		if (window->runs[i].nblocks < LA_AIO_LONG_RUN)
+			la_smgr_prefetch(RelationGetSmgr(window->rel), MAIN_FORKNUM,
+							 window->runs[i].first, window->runs[i].nblocks);
 }
 
 /*

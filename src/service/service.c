@@ -98,6 +98,7 @@ la_service_shmem_startup(void)
 		la_service->nworkers = la_nworkers();
 		la_service->lock = &(GetNamedLWLockTranche(LA_SERVICE_TRANCHE))->lock;
 		pg_atomic_init_u64(&la_service->owners_full, 0);
+		SpinLockInit(&la_service->logged_mutex);
 		for (int i = 0; i < LA_MAX_OWNERS; i++)
 		{
 			LaOwner    *owner = &la_service->owners[i];

@@ -156,10 +156,26 @@ typedef struct LaWorker
 	LaWindowCounters last;		/* what happened in the one before */
 } LaWorker;
 
+/* Relations whose last error is remembered. */
+#define LA_MAX_LOGGED			16
+
+/* That a relation could not be read ahead was logged. */
+typedef struct LaLogged
+{
+	Oid			dbid;
+	Oid			relid;
+	uint64		at_us;			/* la_now_us() */
+} LaLogged;
+
 typedef struct LaService
 {
 	int			nworkers;		/* immutable */
 	pg_atomic_uint64 owners_full;	/* scans that found no slot */
+
+	slock_t		logged_mutex;	/* protects logged, next_logged */
+	LaLogged	logged[LA_MAX_LOGGED];
+	uint32		next_logged;
+
 	LWLock	   *lock;			/* protects the assignment of slots */
 	LaOwner		owners[LA_MAX_OWNERS];
 	LaWorker	workers[FLEXIBLE_ARRAY_MEMBER];

@@ -63,19 +63,11 @@
 /* Requests taken out of the queue and advised, but not yet read. */
 #define LA_MAX_PENDING		32
 
-/* Relations whose last error is remembered, and for how long. */
-#define LA_MAX_LOGGED		16
+/* How long an error of a relation is remembered, by all workers. */
 #define LA_LOG_AGAIN_US		UINT64CONST(60000000)
 
 /* A worker without work looks round this often, for what has no latch. */
 #define LA_IDLE_TIMEOUT_MS	60000L
-
-typedef struct LaLogged
-{
-	Oid			dbid;
-	Oid			relid;
-	uint64		at_us;
-} LaLogged;
 
 /* One piece of a request, for la_guard_run(). */
 typedef struct LaPiece
@@ -89,8 +81,6 @@ typedef struct LaPiece
 static LaWorker *la_worker = NULL;	/* our own */
 static LaRing *la_ring = NULL;
 static bool la_damage_is_ignored = false;
-static LaLogged la_logged[LA_MAX_LOGGED];
-static int	la_next_logged = 0;
 
 static inline void
 la_count(pg_atomic_uint64 *counter, uint64 n)
@@ -182,26 +172,44 @@ la_piece_body(void *arg)
 }
 
 /*
+ * Is it time to log an error of a relation?  If so, we are about to.
+ */
+static bool
+la_log_is_due(const LaTarget *target)
+{
+	uint64		now = la_now_us();
+	LaLogged   *place = NULL;
+	bool		due;
+
+	SpinLockAcquire(&la_service->logged_mutex);
+	for (int i = 0; i < LA_MAX_LOGGED; i++)
+		if (la_service->logged[i].relid == target->relid &&
+			la_service->logged[i].dbid == target->dbid)
+			place = &la_service->logged[i];
+	due = place == NULL || now - place->at_us >= LA_LOG_AGAIN_US;
+	if (due)
+	{
+		if (place == NULL)
+			place = &la_service->logged[la_service->next_logged++ %
+										LA_MAX_LOGGED];
+		place->dbid = target->dbid;
+		place->relid = target->relid;
+		place->at_us = now;
+	}
+	SpinLockRelease(&la_service->logged_mutex);
+	return due;
+}
+
+/*
  * Log that blocks of a relation could not be read, unless that was done lately.
  */
 static void
 la_log_failure(const LaPiece *piece)
 {
 	const LaTarget *target = piece->target;
-	uint64		now = la_now_us();
-	LaLogged   *place = NULL;
 
-	for (int i = 0; i < LA_MAX_LOGGED; i++)
-		if (la_logged[i].relid == target->relid &&
-			la_logged[i].dbid == target->dbid)
-			place = &la_logged[i];
-	if (place != NULL && now - place->at_us < LA_LOG_AGAIN_US)
+	if (!la_log_is_due(target))
 		return;
-	if (place == NULL)
-		place = &la_logged[la_next_logged++ % LA_MAX_LOGGED];
-	place->dbid = target->dbid;
-	place->relid = target->relid;
-	place->at_us = now;
 	ereport(LOG,
 			(errmsg("could not read ahead blocks %u to %u of relation %u in database %u: %s",
 					piece->first, piece->first + piece->nblocks - 1,

@@ -35,12 +35,15 @@
  * That scan is restarted is told by the node's expression context, which calls
  * back before the bitmap is freed.
  *
- * The stream of 18 is in front of the scan by as much as it likes, so the
- * place to be ahead of is its end.  All before that is in shared buffers or on
- * its way there, and what we advise is not; so the first block that is not
- * resident is taken for the place of the scan.  With the methods that read
- * into shared buffers this cannot be told; the stream does the same as they,
- * and 18 is left alone then.
+ * The stream of 18 is in front of the scan by as much as it likes, and what it
+ * has begun to read is in shared buffers or on its way there.  Advice is of use
+ * only beyond that, so with method "advice" the first block that is not resident
+ * is taken for the place of the scan.  With I/O workers it is better to have
+ * them read earlier than the stream would: its depth is bounded by the pins that
+ * one backend may have, and a worker that does not get a processor in time makes
+ * the scan wait.  Blocks that were read in advance need no pin.  So "auto" is
+ * "aio" there, which advises the kernel, too; and the window begins a little
+ * deeper than the stream is at that moment.
  *
  * Starting, and when to stop.  It starts as index scans do, when blocks were
  * visited and waited for: a LIMIT that ends within the first blocks has read
@@ -100,6 +103,9 @@
 #define LA_SMALL_DISTANCE	64
 #define LA_FILL_DIVISOR		8
 
+/* A window in shared buffers is at most this fraction of them. */
+#define LA_BUFFERS_DIVISOR	16
+
 /* Blocks in front of a scan, for each that it has visited, while it is new. */
 #define LA_MAX_WASTE		2
 
@@ -147,7 +153,7 @@ typedef struct LaBitmapSource
 	LaSource	source;			/* must be first */
 	LaBitmapScan *scan;
 	bool		is_open;		/* what follows is valid */
-	bool		at_window_start;	/* nothing is ahead: seek the scan */
+	bool		skip_resident;	/* until a block is to be read */
 	BlockNumber nblocks;		/* of the table */
 	int64		named;			/* blocks of the bitmap that we have seen */
 
@@ -207,6 +213,7 @@ struct LaBitmapScan
 	ResourceOwner owner;
 	LaWindow   *window;
 	LaBitmapSource source;
+	bool		fills_buffers;	/* the method reads into shared buffers */
 
 	int			prefetch_maximum;	/* the node's own; 0: not changed */
 };
@@ -397,7 +404,7 @@ la_bitmap_source_next(LaSource *base, BlockNumber *blkno)
 		}
 
 		/* Begin where something is to be read. */
-		if (source->at_window_start && !RelationUsesLocalBuffers(rel) &&
+		if (source->skip_resident && !RelationUsesLocalBuffers(rel) &&
 			la_block_is_resident(la_rel_locator(rel), MAIN_FORKNUM, *blkno))
 		{
 			scan->base.counters.blocks_hit_total++;
@@ -405,9 +412,37 @@ la_bitmap_source_next(LaSource *base, BlockNumber *blkno)
 				return LA_SOURCE_FAR;
 			continue;
 		}
-		source->at_window_start = false;
+		source->skip_resident = false;
 		return LA_SOURCE_BLOCK;
 	}
+}
+
+/*
+ * How many of the next blocks are resident?  On 18 the stream has asked for
+ * them.  The source begins anew afterwards.
+ */
+static int
+la_bitmap_lead(LaBitmapSource *source)
+{
+	Relation	rel = source->scan->node->ss.ss_currentRelation;
+	int			lead = 0;
+
+	la_bitmap_source_close(source);
+	la_bitmap_source_open(source);
+	for (int i = 0; i < LA_SKIP_PASSED && lead < LA_SKIP_RESIDENT; i++)
+	{
+		BlockNumber blkno = la_bitmap_source_step(source);
+
+		if (blkno == InvalidBlockNumber || blkno >= source->nblocks)
+			break;
+		if (blkno <= source->scan->current)
+			continue;
+		if (!la_block_is_resident(la_rel_locator(rel), MAIN_FORKNUM, blkno))
+			break;
+		lead++;
+	}
+	la_bitmap_source_close(source);
+	return lead;
 }
 
 /* -------------------------------------------------------------------------
@@ -444,6 +479,53 @@ la_node_prefetch(LaBitmapScan *scan, bool on)
 		node->prefetch_maximum = 0;
 		node->prefetch_target = 0;
 	}
+}
+
+#endif
+
+/* -------------------------------------------------------------------------
+ * Methods
+ * -------------------------------------------------------------------------
+ */
+
+#if LA_HAVE_BITMAP_STREAM
+
+/*
+ * The limit that aio.c sets is for windows that are not consumed in the order in
+ * which they are read.
+ */
+static int
+la_most_sorted_blocks(void)
+{
+	return Max(la_method_aio.most_blocks(), NBuffers / LA_BUFFERS_DIVISOR);
+}
+
+/*
+ * Choose the method; see the file header.
+ */
+static const LaMethod *
+la_bitmap_method_for(Relation rel)
+{
+	static LaMethod sorted_aio;
+	const LaMethod *method = la_method_for(rel, NULL);
+
+	if (la_method == LA_METHOD_AUTO && method->id == LA_METHOD_ADVICE &&
+		io_method == IOMETHOD_WORKER && !RelationUsesLocalBuffers(rel) &&
+		!zero_damaged_pages && !ignore_checksum_failure)
+		method = &la_method_aio;
+	if (method->id != LA_METHOD_AIO)
+		return method;
+	sorted_aio = *method;
+	sorted_aio.most_blocks = la_most_sorted_blocks;
+	return &sorted_aio;
+}
+
+#else
+
+static const LaMethod *
+la_bitmap_method_for(Relation rel)
+{
+	return la_method_for(rel, NULL);
 }
 
 #endif
@@ -525,6 +607,8 @@ la_bitmap_work_create(LaBitmapScan *scan, const LaMethod *method)
 	scan->window = la_window_open(scan->context, rel, method, &scan->pace,
 								  &scan->base.counters, scan->current);
 	scan->base.method_name = method->name;
+	scan->fills_buffers = method->id == LA_METHOD_AIO ||
+		method->id == LA_METHOD_WORKER;
 }
 
 /*
@@ -603,21 +687,6 @@ la_bitmap_hold(LaBitmapScan *scan)
 	la_bitmap_enter(scan, LA_BITMAP_WATCHING);
 }
 
-typedef struct LaFillCall
-{
-	LaBitmapScan *scan;
-	LaFill		result;
-} LaFillCall;
-
-static void
-la_bitmap_fill_body(void *arg)
-{
-	LaFillCall *call = arg;
-
-	call->result = la_window_fill(call->scan->window,
-								  &call->scan->source.source);
-}
-
 /*
  * The scan has waited since the window was filled.  The pace doubles the
  * distance after the next fill.  The blocks are certain, so it may do that
@@ -637,6 +706,47 @@ la_bitmap_deepen(LaBitmapScan *scan)
 }
 
 /*
+ * Nothing is in front of the scan but what the stream has asked for: look
+ * further ahead than that.
+ */
+static void
+la_bitmap_pass(LaBitmapScan *scan, int lead)
+{
+	int			before;
+
+	do
+	{
+		before = la_pace_distance(&scan->pace);
+		if (before > lead + LA_MIN_MAX_DISTANCE)
+			break;
+		la_pace_waited(&scan->pace);
+		(void) la_pace_filled(&scan->pace, 1, 1);
+	} while (la_pace_distance(&scan->pace) != before);
+}
+
+typedef struct LaFillCall
+{
+	LaBitmapScan *scan;
+	LaFill		result;
+} LaFillCall;
+
+static void
+la_bitmap_fill_body(void *arg)
+{
+	LaFillCall *call = arg;
+	LaBitmapScan *scan = call->scan;
+
+	if (la_window_is_empty(scan->window))
+	{
+		if (LA_HAVE_BITMAP_STREAM && scan->fills_buffers)
+			la_bitmap_pass(scan, la_bitmap_lead(&scan->source));
+		else
+			scan->source.skip_resident = true;
+	}
+	call->result = la_window_fill(scan->window, &scan->source.source);
+}
+
+/*
  * Fill the window, and see what came of the last one.
  */
 static void
@@ -644,7 +754,7 @@ la_bitmap_fill(LaBitmapScan *scan)
 {
 	LaCounters *counters = &scan->base.counters;
 	LaFillCall	call = {scan, LA_FILL_OK};
-	int64		issued = counters->blocks_issued_total;
+	int64		nwindows = counters->windows_total;
 	LaUsage		before,
 				after;
 
@@ -661,7 +771,6 @@ la_bitmap_fill(LaBitmapScan *scan)
 	}
 	scan->is_stale = false;
 
-	scan->source.at_window_start = la_window_is_empty(scan->window);
 	if (!la_guard_run(scan->owner, la_bitmap_fill_body, &call))
 	{
 		la_bitmap_work_fail(scan);
@@ -676,7 +785,7 @@ la_bitmap_fill(LaBitmapScan *scan)
 		la_bitmap_enter(scan, LA_BITMAP_WATCHING);
 		return;
 	}
-	if (counters->blocks_issued_total == issued ||
+	if (counters->windows_total == nwindows || scan->window->nruns == 0 ||
 		scan->window->method->id != LA_METHOD_ADVICE ||
 		!la_reads_are_counted())
 		return;
@@ -706,11 +815,9 @@ la_bitmap_start(LaBitmapScan *scan)
 	}
 	if (scan->window == NULL)
 	{
-		const LaMethod *method = la_method_for(rel, NULL);
+		const LaMethod *method = la_bitmap_method_for(rel);
 
-		if ((method->id == LA_METHOD_NONE && la_method != LA_METHOD_NONE) ||
-			(LA_HAVE_BITMAP_STREAM && (method->id == LA_METHOD_AIO ||
-									   method->id == LA_METHOD_WORKER)))
+		if (method->id == LA_METHOD_NONE && la_method != LA_METHOD_NONE)
 		{
 			la_bitmap_enter(scan, LA_BITMAP_OUT);
 			return;
@@ -815,7 +922,8 @@ la_bitmap_step(LaBitmapScan *scan, BlockNumber blkno)
 		if (next > blkno)
 		{
 			/* Has the stream come to it? */
-			if (!LA_HAVE_BITMAP_STREAM || nsteps++ >= LA_MAX_STEPS ||
+			if (!LA_HAVE_BITMAP_STREAM || scan->fills_buffers ||
+				nsteps++ >= LA_MAX_STEPS ||
 				RelationUsesLocalBuffers(window->rel) ||
 				!la_block_is_resident(la_rel_locator(window->rel),
 									  MAIN_FORKNUM, next))
