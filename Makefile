@@ -13,6 +13,12 @@ OBJS = \
 	src/hook/explain.o \
 	src/hook/index_am.o \
 	src/hook/utility.o \
+	src/hook/extend_hooks.o \
+	src/extend/extend_stats.o \
+	src/extend/file_extend.o \
+	src/extend/heap_extend.o \
+	src/extend/load.o \
+	src/extend/space.o \
 	src/source/bitmap_scan.o \
 	src/source/index_scan.o \
 	src/source/leaf_items.o \

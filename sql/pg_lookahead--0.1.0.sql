@@ -185,6 +185,21 @@ SELECT s.pid,
 COMMENT ON VIEW pg_stat_lookahead_owners IS
 'scans that the I/O service reads for now, and how far it is';
 
+CREATE FUNCTION pg_lookahead_extend(
+    OUT scope text,
+    OUT extensions bigint,
+    OUT pages_added bigint,
+    OUT pages_returned bigint,
+    OUT busy bigint,
+    OUT errors bigint,
+    OUT extend_time double precision)
+RETURNS SETOF record
+AS 'MODULE_PATHNAME', 'pg_lookahead_extend'
+LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED;
+
+COMMENT ON FUNCTION pg_lookahead_extend() IS
+'space that was added to tables before it was needed: by this session, and by all';
+
 REVOKE ALL ON FUNCTION pg_lookahead_relations() FROM PUBLIC;
 REVOKE ALL ON TABLE pg_stat_lookahead FROM PUBLIC;
 REVOKE ALL ON FUNCTION pg_stat_lookahead_reset(oid) FROM PUBLIC;

@@ -18,6 +18,8 @@
  *	LA_HAVE_READ_BUFFERS	StartReadBuffers() reads several blocks at once (17)
  *	LA_HAVE_RANGE_ADVICE	the storage manager advises several at once (17)
  *	LA_HAVE_SEQ_STREAM	sequential scans are read ahead by the server (18)
+ *	LA_HAVE_EXTEND_BY	a table can grow by several pages at once, and insert
+ *						states know of further pages (16)
  *
  * Copyright (c) 2026, the pg_lookahead authors
  *
@@ -439,6 +441,26 @@ la_wait_event_watcher_main(void)
 }
 #else
 #define la_wait_event_watcher_main() PG_WAIT_EXTENSION
+#endif
+
+/* -------------------------------------------------------------------------
+ * For space before it is needed (extend/)
+ * -------------------------------------------------------------------------
+ */
+
+/*
+ * 16 made extension by several pages an interface, and split the permissions of
+ * a query off its range table.
+ */
+#if PG_VERSION_NUM >= 160000
+#define LA_HAVE_EXTEND_BY 1
+#define LA_PERMS_PARAMS List *rangeTable, List *rtePermInfos, \
+	bool ereport_on_violation
+#define LA_PERMS_ARGS rangeTable, rtePermInfos, ereport_on_violation
+#else
+#define LA_HAVE_EXTEND_BY 0
+#define LA_PERMS_PARAMS List *rangeTable, bool ereport_on_violation
+#define LA_PERMS_ARGS rangeTable, ereport_on_violation
 #endif
 
 #endif							/* LA_COMPAT_H */

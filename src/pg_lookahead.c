@@ -14,6 +14,7 @@
 #include "postgres.h"
 
 #include "compat.h"
+#include "extend/extend.h"
 #include "hook/hooks.h"
 #include "report/counters.h"
 #include "service/lookup.h"
@@ -37,6 +38,7 @@ la_shmem_request(void)
 	la_counters_shmem_request();
 	la_service_shmem_request();
 	la_watcher_shmem_request();
+	la_extend_shmem_request();
 }
 
 static void
@@ -47,6 +49,7 @@ la_shmem_startup(void)
 	la_counters_shmem_startup();
 	la_service_shmem_startup();
 	la_watcher_shmem_startup();
+	la_extend_shmem_startup();
 }
 
 void
@@ -71,4 +74,5 @@ _PG_init(void)
 	la_explain_hooks_install();
 	la_owner_hooks_install();
 	la_utility_hooks_install();
+	la_extend_hooks_install();
 }

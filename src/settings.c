@@ -24,6 +24,7 @@
 
 bool		la_bitmapscan = true;
 bool		la_enabled = true;
+int			la_heap_extend_size = LA_DEFAULT_HEAP_EXTEND_SIZE;
 bool		la_seqscan = false;
 bool		la_maintenance = false;
 int			la_io_workers = LA_DEFAULT_IO_WORKERS;
@@ -99,6 +100,18 @@ la_settings_define(void)
 							 PGC_USERSET,
 							 0,
 							 NULL, NULL, NULL);
+
+	DefineCustomIntVariable("pg_lookahead.heap_extend_size",
+							"Sets the space by which a table that is being filled grows at once.",
+							"A table never grows by more than a sixteenth of its size, "
+							"and under 2 MB only by what it needs. 0 leaves it to the server.",
+							&la_heap_extend_size,
+							LA_DEFAULT_HEAP_EXTEND_SIZE,
+							0,
+							LA_MAX_HEAP_EXTEND_SIZE,
+							PGC_USERSET,
+							GUC_UNIT_BLOCKS,
+							NULL, NULL, NULL);
 
 	DefineCustomIntVariable("pg_lookahead.io_batch_size",
 							"Sets the largest number of blocks that a worker of the I/O service reads at once.",

@@ -67,8 +67,12 @@ typedef enum LaMethodId
 #define LA_MIN_STATUS_INTERVAL		100
 #define LA_MAX_STATUS_INTERVAL		60000
 
+#define LA_DEFAULT_HEAP_EXTEND_SIZE	512
+#define LA_MAX_HEAP_EXTEND_SIZE		8192
+
 extern bool la_bitmapscan;
 extern bool la_enabled;
+extern int	la_heap_extend_size;	/* blocks, 0: off */
 extern bool la_seqscan;
 extern bool la_maintenance;
 extern int	la_io_workers;		/* processes, -1: see above */

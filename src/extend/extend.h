@@ -1,0 +1,104 @@
+/*-------------------------------------------------------------------------
+ *
+ * extend.h
+ *	  Space before it is needed: tables grow by more than a page at a time.
+ *
+ *	heap_extend.c	when a table grows, and by how much
+ *	space.c			how: a run of empty pages at the end, in the free space map
+ *	file_extend.c	how the file is made longer where the server cannot do it
+ *					in one piece (15)
+ *	load.c			COPY, CREATE TABLE AS, materialized views: pages through
+ *					the statement's own insert state
+ *	extend_stats.c	counters
+ *	../hook/extend_hooks.c	who calls all this
+ *
+ * Copyright (c) 2026, the pg_lookahead authors
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef LA_EXTEND_H
+#define LA_EXTEND_H
+
+#include "nodes/execnodes.h"
+#include "storage/block.h"
+#include "storage/buf.h"
+#include "tcop/dest.h"
+#include "utils/rel.h"
+
+/*
+ * A table grows by at most this part of its size.  VACUUM gives a sixteenth of
+ * a table back to the file system if it finds it empty at the end, for which it
+ * needs an exclusive lock; what we add is just below that.
+ */
+#define LA_EXTEND_FRACTION		16
+
+/*
+ * By less than this it does not pay, so tables under 256 pages (2 MB) are left
+ * alone altogether.
+ */
+#define LA_EXTEND_MIN_BLOCKS	16
+
+/* Pages that are asked for in one call, and pinned for that long. */
+#define LA_EXTEND_MAX_BUFFERS	512
+
+typedef struct LaExtendCounters
+{
+	int64		extensions_total;	/* runs of pages that were added */
+	int64		pages_added_total;
+	int64		pages_returned_total;	/* to the free space map, by a load that
+										 * did not need them */
+	int64		busy_total;		/* not done: somebody else was extending */
+	int64		errors_total;	/* not done: an error, such as a full disk */
+	int64		time_us_total;	/* that extending took */
+} LaExtendCounters;
+
+/* A run of pages that were added. */
+typedef struct LaSpace
+{
+	BlockNumber first;
+	uint32		npages;			/* 0: none were added */
+} LaSpace;
+
+/* heap_extend.c */
+extern bool la_extend_wanted(Relation rel);
+extern uint32 la_extend_step(BlockNumber nblocks);
+extern void la_heap_filled(Relation rel, BlockNumber target);
+
+/* space.c */
+extern bool la_space_add(Relation rel, BlockNumber nblocks, uint32 npages,
+						 BufferAccessStrategy strategy, bool use_fsm,
+						 bool keep, LaSpace *space);
+extern void la_space_return(Relation rel, BlockNumber first, BlockNumber last);
+
+/* file_extend.c */
+extern bool la_file_extend(Relation rel, BlockNumber nblocks, uint32 npages);
+
+/* load.c: a load is a COPY FROM or the like, from its begin to its end */
+typedef struct LaLoad LaLoad;
+
+struct LaLoad
+{
+	LaLoad	   *outer;			/* of a statement that runs this one */
+	Relation	rel;			/* NULL: not known yet, or not ours */
+	BlockNumber seen;			/* page that was looked at last */
+	BlockNumber pool_first;		/* pages that only this load knows of */
+	BlockNumber pool_last;
+	BlockNumber next_free;		/* what it had not used when last seen */
+	BlockNumber last_free;
+};
+
+extern void la_load_begin(LaLoad *load);
+extern void la_load_attach(LaLoad *load, Oid relid);
+extern void la_load_end(LaLoad *load, bool is_good);
+
+/* extend_stats.c */
+extern LaExtendCounters la_extend_counters;
+
+extern void la_extend_count(const LaExtendCounters *change);
+extern void la_extend_shmem_request(void);
+extern void la_extend_shmem_startup(void);
+
+/* hook/extend_hooks.c */
+extern void la_extend_hooks_install(void);
+
+#endif							/* LA_EXTEND_H */

@@ -1,0 +1,137 @@
+/*-------------------------------------------------------------------------
+ *
+ * file_extend.c
+ *	  Makes the file of a table longer, for servers that can only add pages one
+ *	  by one (15).
+ *
+ * The storage manager asks the file how long it is whenever it wants to know,
+ * so a file that got longer under the extension lock is a table with more
+ * pages, all of them zeros.
+ *
+ * A table is a row of files of 1 GB.  We never go beyond the end of the last
+ * one: the storage manager makes the next file itself, and fills it page by
+ * page until we follow.
+ *
+ * The space is real: it is allocated by the file system (fallocate), or written
+ * where the file system cannot do that.  If there is not enough of it, the file
+ * may have got a part; whole pages of that are pages of the table, and a part
+ * of a page is overwritten by the next extension, as after a failed extension
+ * of the server's own.  It is not cut off again, because another session may
+ * have seen it.
+ *
+ * Nothing is synced here.  What is lost in a crash is empty pages; pages that
+ * were used are written, synced and replayed by the server.
+ *
+ * Copyright (c) 2026, the pg_lookahead authors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "compat.h"
+
+#if !LA_HAVE_EXTEND_BY
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include "common/relpath.h"
+#include "extend/extend.h"
+#include "port/pg_iovec.h"
+#include "storage/fd.h"
+
+/* Pages that are written in one call, where space cannot be allocated. */
+#define LA_ZERO_BLOCKS	32
+
+/*
+ * Write zeros.  Returns false if that failed, with errno.
+ */
+static bool
+la_write_zeros(int fd, off_t offset, off_t length)
+{
+	static PGAlignedBlock zeros;
+	struct iovec iov[LA_ZERO_BLOCKS];
+
+	while (length > 0)
+	{
+		int			n = Min(length / BLCKSZ, LA_ZERO_BLOCKS);
+		ssize_t		written;
+
+		for (int i = 0; i < n; i++)
+		{
+			iov[i].iov_base = zeros.data;
+			iov[i].iov_len = BLCKSZ;
+		}
+		written = pg_pwritev(fd, iov, n, offset);
+		if (written != (ssize_t) n * BLCKSZ)
+			return false;
+		offset += written;
+		length -= written;
+	}
+	return true;
+}
+
+/*
+ * Allocate space for a part of a file and make the file that long.
+ */
+static bool
+la_allocate(int fd, off_t offset, off_t length)
+{
+#ifdef __linux__
+	int			result;
+
+	/* Unlike posix_fallocate() this does not pretend. */
+	do
+	{
+		result = fallocate(fd, 0, offset, length);
+	} while (result != 0 && errno == EINTR);
+	if (result == 0)
+		return true;
+	if (errno != EOPNOTSUPP && errno != ENOSYS)
+		return false;
+#endif
+	return la_write_zeros(fd, offset, length);
+}
+
+/*
+ * Add pages to a table of nblocks, up to the end of its last file.
+ *
+ * The caller holds the extension lock and has looked at the size under it.
+ * Returns false if there was an error, or the space is not there.
+ */
+bool
+la_file_extend(Relation rel, BlockNumber nblocks, uint32 npages)
+{
+	BlockNumber segment = nblocks / RELSEG_SIZE;
+	BlockNumber within = nblocks % RELSEG_SIZE;
+	char	   *path;
+	char	   *name;
+	int			fd;
+	bool		ok;
+
+	/* A full file: the next one does not exist. */
+	if (within == 0)
+		return true;
+	npages = Min(npages, RELSEG_SIZE - within);
+
+	path = relpath(RelationGetSmgr(rel)->smgr_rnode, MAIN_FORKNUM);
+	name = segment == 0 ? pstrdup(path) : psprintf("%s.%u", path, segment);
+	fd = OpenTransientFile(name, O_RDWR | PG_BINARY);
+	if (fd < 0)
+		ereport(ERROR,
+				(errcode_for_file_access(),
+				 errmsg("could not open file \"%s\": %m", name)));
+
+	pgstat_report_wait_start(WAIT_EVENT_DATA_FILE_EXTEND);
+	ok = la_allocate(fd, (off_t) within * BLCKSZ, (off_t) npages * BLCKSZ);
+	pgstat_report_wait_end();
+	if (!ok)
+		elog(DEBUG1, "could not extend file \"%s\": %m", name);
+
+	CloseTransientFile(fd);
+	pfree(name);
+	pfree(path);
+	return ok;
+}
+
+#endif							/* !LA_HAVE_EXTEND_BY */

@@ -1,0 +1,269 @@
+/*-------------------------------------------------------------------------
+ *
+ * load.c
+ *	  Space for statements that insert with a state of their own: COPY FROM,
+ *	  CREATE TABLE AS, SELECT INTO, materialized views.
+ *
+ * Their insert state says which page they fill, and from 16 on which further
+ * pages they have for themselves (next_free to last_free).  It is private to
+ * the statement and is seen only by the table's access method.  So for the time
+ * of the statement the table has another routine for it: a copy of heap's, in
+ * which these are ours:
+ *
+ *		tuple_insert, multi_insert	look at the insert state, make space if it
+ *									is about to run out, call heap's
+ *		scan_begin					puts heap's routine back, calls heap's
+ *
+ * Nobody else notices.  Parts of the server insist on heap's own routine, but
+ * only for scans, and who wants to scan the table while it is being loaded (a
+ * trigger, a function in a check, pgstattuple) passes scan_begin.  The rest of
+ * that load then goes on without us.
+ *
+ * The routine is put back at each end of the statement, an error included: the
+ * frame that has put it there (hook/extend_hooks.c) catches that, and has the
+ * relation open for as long.  If an invalidation rebuilds the relation cache
+ * entry it gets heap's routine by itself.
+ *
+ * Where the pages go:
+ *
+ *	16 on		into the insert state, as pages that the statement has for
+ *				itself.  It is the road that the server's own larger extensions
+ *				take, and works for tables without free space map (created in
+ *				this transaction) as well.  At the end what is left goes into the
+ *				free space map.
+ *	15			into the free space map, as for other inserts.  A table created
+ *				in this transaction is not loaded through it, and is left alone.
+ *
+ * Copyright (c) 2026, the pg_lookahead authors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/heapam.h"
+#include "access/hio.h"
+#include "access/relation.h"
+#include "access/tableam.h"
+#include "compat.h"
+#include "extend/extend.h"
+#include "settings.h"
+
+/*
+ * Pages that one call of multi_insert fills at least: it brings up to 64 kB of
+ * rows as they were read, which may be more on the page.
+ */
+#define LA_BATCH_BLOCKS		16
+
+static TableAmRoutine la_heap;	/* filled in when first needed */
+
+static LaLoad *la_loads = NULL; /* the innermost first */
+
+/*
+ * The load of a table, or NULL if there is none.
+ */
+static LaLoad *
+la_load_of(Relation rel)
+{
+	for (LaLoad *load = la_loads; load; load = load->outer)
+		if (load->rel == rel)
+			return load;
+	return NULL;
+}
+
+/*
+ * Put heap's routine back.
+ */
+static void
+la_detach(Relation rel)
+{
+	if (rel->rd_tableam == &la_heap)
+		rel->rd_tableam = GetHeapamTableAmRoutine();
+}
+
+#if LA_HAVE_EXTEND_BY
+
+/*
+ * Does the statement use pages at the end of the table, so that it will need
+ * more of them?
+ */
+static bool
+la_is_at_end(const LaLoad *load, BlockNumber target, BlockNumber nblocks)
+{
+	return target + 1 == nblocks ||
+		(target >= load->pool_first && target <= load->pool_last);
+}
+
+/*
+ * Give the insert state more pages if it has few.
+ */
+static void
+la_load_feed(LaLoad *load, BulkInsertState bistate, bool use_fsm)
+{
+	Relation	rel = load->rel;
+	BlockNumber target;
+	BlockNumber nblocks;
+	uint32		left = 0;
+	uint32		step;
+	LaSpace		space;
+
+	if (bistate->next_free != InvalidBlockNumber)
+		left = bistate->last_free - bistate->next_free + 1;
+	if (left >= LA_BATCH_BLOCKS || bistate->current_buf == InvalidBuffer)
+		return;
+	target = BufferGetBlockNumber(bistate->current_buf);
+	if (target == load->seen)
+		return;
+	load->seen = target;
+
+	nblocks = RelationGetNumberOfBlocks(rel);
+	step = la_extend_step(nblocks);
+	if (left == 0 && !la_is_at_end(load, target, nblocks))
+		return;
+	if (left > 0 && bistate->last_free + 1 != nblocks)
+		return;					/* wait until they are used */
+	if (!la_space_add(rel, nblocks, step, bistate->strategy,
+					  use_fsm && left == 0, true, &space))
+		return;
+
+	if (left > 0 && space.first != bistate->last_free + 1)
+	{
+		/* Somebody came between.  What we had is for everybody. */
+		la_space_return(rel, bistate->next_free, bistate->last_free);
+		left = 0;
+	}
+	if (left == 0)
+		bistate->next_free = space.first;
+	bistate->last_free = space.first + space.npages - 1;
+	load->pool_first = bistate->next_free;
+	load->pool_last = bistate->last_free;
+}
+
+static void
+la_load_remember(LaLoad *load, BulkInsertState bistate)
+{
+	load->next_free = bistate->next_free;
+	load->last_free = bistate->last_free;
+}
+
+#else
+
+static void
+la_load_feed(LaLoad *load, BulkInsertState bistate, bool use_fsm)
+{
+	BlockNumber target;
+
+	if (!use_fsm || bistate->current_buf == InvalidBuffer)
+		return;
+	target = BufferGetBlockNumber(bistate->current_buf);
+	if (target == load->seen)
+		return;
+	load->seen = target;
+	la_heap_filled(load->rel, target);
+}
+
+static void
+la_load_remember(LaLoad *load, BulkInsertState bistate)
+{
+}
+
+#endif
+
+static void
+la_tuple_insert(Relation rel, TupleTableSlot *slot, CommandId cid, int options,
+				BulkInsertState bistate)
+{
+	LaLoad	   *load = bistate ? la_load_of(rel) : NULL;
+
+	if (load)
+		la_load_feed(load, bistate, !(options & HEAP_INSERT_SKIP_FSM));
+	GetHeapamTableAmRoutine()->tuple_insert(rel, slot, cid, options, bistate);
+	if (load)
+		la_load_remember(load, bistate);
+}
+
+static void
+la_multi_insert(Relation rel, TupleTableSlot **slots, int nslots,
+				CommandId cid, int options, BulkInsertState bistate)
+{
+	LaLoad	   *load = bistate ? la_load_of(rel) : NULL;
+
+	if (load)
+		la_load_feed(load, bistate, !(options & HEAP_INSERT_SKIP_FSM));
+	GetHeapamTableAmRoutine()->multi_insert(rel, slots, nslots, cid, options,
+											bistate);
+	if (load)
+		la_load_remember(load, bistate);
+}
+
+static TableScanDesc
+la_scan_begin(Relation rel, Snapshot snapshot, int nkeys,
+			  struct ScanKeyData *key, ParallelTableScanDesc pscan,
+			  uint32 flags)
+{
+	la_detach(rel);
+	return rel->rd_tableam->scan_begin(rel, snapshot, nkeys, key, pscan, flags);
+}
+
+/*
+ * A load begins.  The caller sees to it that la_load_end() is called, whatever
+ * happens.
+ */
+void
+la_load_begin(LaLoad *load)
+{
+	memset(load, 0, sizeof(*load));
+	load->seen = InvalidBlockNumber;
+	load->pool_first = load->pool_last = InvalidBlockNumber;
+	load->next_free = load->last_free = InvalidBlockNumber;
+	load->outer = la_loads;
+	la_loads = load;
+}
+
+/*
+ * The table that is being loaded is known.  It is open and locked for inserts,
+ * and stays locked until the end of the transaction.
+ */
+void
+la_load_attach(LaLoad *load, Oid relid)
+{
+	Relation	rel;
+
+	if (load->rel)
+		return;
+	rel = relation_open(relid, NoLock);
+	if (!la_extend_wanted(rel))
+	{
+		relation_close(rel, NoLock);
+		return;
+	}
+	if (la_heap.type != T_TableAmRoutine)
+	{
+		memcpy(&la_heap, GetHeapamTableAmRoutine(), sizeof(la_heap));
+		la_heap.tuple_insert = la_tuple_insert;
+		la_heap.multi_insert = la_multi_insert;
+		la_heap.scan_begin = la_scan_begin;
+	}
+	rel->rd_tableam = &la_heap;
+	load->rel = rel;
+}
+
+/*
+ * A load ends.  If it ends well, pages that it has not used are for everybody.
+ */
+void
+la_load_end(LaLoad *load, bool is_good)
+{
+	Relation	rel = load->rel;
+
+	Assert(la_loads == load);
+	la_loads = load->outer;
+	if (rel == NULL)
+		return;
+
+	la_detach(rel);
+	if (!is_good)
+		return;					/* the reference goes with its owner */
+	if (load->next_free != InvalidBlockNumber)
+		la_space_return(rel, load->next_free, load->last_free);
+	relation_close(rel, NoLock);
+}

@@ -1,0 +1,272 @@
+/*-------------------------------------------------------------------------
+ *
+ * space.c
+ *	  Adds a run of empty pages to the end of a table.
+ *
+ * The pages are what the server itself makes when several sessions fill one
+ * table: all zeros, not in the WAL, and in the free space map, so that the next
+ * insert finds them there.  VACUUM, scans, checksums, base backups, standbys
+ * and crash recovery have to know such pages anyway.  Whatever happens next,
+ * they are space of the table and not lost: the free space map is a hint, and
+ * should it forget them VACUUM puts them there again.
+ *
+ *	16 on	ExtendBufferedRelBy(), as often as needed: the server limits how
+ *			many buffers one process may pin, and so how many pages come with
+ *			one call.  It allocates the space with the file system
+ *			(posix_fallocate), under the extension lock, and leaves the pages
+ *			in shared buffers, where they need not be read.
+ *
+ *	15		can only add single pages.  We make the file longer ourselves
+ *			(file_extend.c), under the extension lock, which everybody holds
+ *			who wants to add pages.  The pages are read when they are used.
+ *
+ * Nobody waits for the extension lock here: who finds it taken goes away, for
+ * somebody else is just making space.  From 16 on the lock is tried first and
+ * given back, because victim buffers are to be written out without it, and
+ * ExtendBufferedRelBy() then takes it again; if another session was faster, it
+ * is waited for as long as an ordinary extension takes.
+ *
+ * All of it runs in a guard: an error (no space, a quota, no free buffer) is
+ * counted and forgotten.  The server then extends by a single page when it
+ * needs one, and raises its own error if that fails.
+ *
+ * Copyright (c) 2026, the pg_lookahead authors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "compat.h"
+#include "extend/extend.h"
+#include "storage/bufpage.h"
+#include "storage/freespace.h"
+#include "storage/lmgr.h"
+#include "utils/timestamp.h"
+#include "window/guard.h"
+
+/* After an error nothing is tried for this long. */
+#define LA_RETRY_MS		10000
+
+/* After this few pages in one call there is nothing to win by another. */
+#define LA_FEW_PAGES	4
+
+static TimestampTz la_retry_at = 0;
+
+/* What the guarded body is to do and has done. */
+typedef struct LaSpaceRun
+{
+	Relation	rel;
+	BlockNumber nblocks;		/* size that the caller has seen */
+	uint32		npages;			/* wanted */
+	BufferAccessStrategy strategy;
+	bool		use_fsm;		/* look there first */
+	bool		keep;			/* the caller knows what to do with them */
+	LaSpace		space;
+	bool		busy;
+} LaSpaceRun;
+
+/*
+ * Put pages into the free space map, as empty.
+ */
+static void
+la_record(Relation rel, BlockNumber first, BlockNumber last)
+{
+	for (BlockNumber block = first; block <= last; block++)
+		RecordPageWithFreeSpace(rel, block, BLCKSZ - SizeOfPageHeaderData);
+}
+
+/*
+ * Take the extension lock if nobody has it and the table has the size that the
+ * caller has seen.
+ */
+static bool
+la_lock_end(LaSpaceRun *run)
+{
+	if (!ConditionalLockRelationForExtension(run->rel, ExclusiveLock))
+	{
+		run->busy = true;
+		return false;
+	}
+	if (RelationGetNumberOfBlocks(run->rel) != run->nblocks)
+	{
+		UnlockRelationForExtension(run->rel, ExclusiveLock);
+		run->busy = true;
+		return false;
+	}
+	return true;
+}
+
+#if LA_HAVE_EXTEND_BY
+static void
+la_add_pages(LaSpaceRun *run)
+{
+	Relation	rel = run->rel;
+	BlockNumber last = InvalidBlockNumber;
+	uint32		left = run->npages;
+
+	if (!la_lock_end(run))
+		return;
+	UnlockRelationForExtension(rel, ExclusiveLock);
+
+	while (left > 0)
+	{
+		Buffer		buffers[LA_EXTEND_MAX_BUFFERS];
+		BlockNumber first;
+		uint32		got;
+
+		first = ExtendBufferedRelBy(BMR_REL(rel), MAIN_FORKNUM, run->strategy,
+									0, Min(left, LA_EXTEND_MAX_BUFFERS),
+									buffers, &got);
+		for (uint32 i = 0; i < got; i++)
+			ReleaseBuffer(buffers[i]);
+		la_extend_count(&(LaExtendCounters) {.pages_added_total = got});
+
+		if (run->space.npages == 0)
+			run->space.first = first;
+		else if (run->keep && first != last + 1)
+		{
+			/* Somebody came between.  The caller wants one run. */
+			la_record(rel, first, first + got - 1);
+			FreeSpaceMapVacuumRange(rel, first, first + got);
+			return;
+		}
+		last = first + got - 1;
+		run->space.npages += got;
+		if (!run->keep)
+		{
+			la_record(rel, first, last);
+			FreeSpaceMapVacuumRange(rel, first, last + 1);
+		}
+
+		left -= Min(left, got);
+		if (got < LA_FEW_PAGES)
+			return;
+	}
+}
+#else
+static void
+la_add_pages(LaSpaceRun *run)
+{
+	Relation	rel = run->rel;
+	BlockNumber after;
+
+	if (!la_lock_end(run))
+		return;
+	if (!la_file_extend(rel, run->nblocks, run->npages))
+	{
+		la_retry_at = TimestampTzPlusMilliseconds(GetCurrentTimestamp(),
+												  LA_RETRY_MS);
+		la_extend_count(&(LaExtendCounters) {.errors_total = 1});
+	}
+
+	/* Ask what there is: a full disk may have given us a part. */
+	after = RelationGetNumberOfBlocks(rel);
+	UnlockRelationForExtension(rel, ExclusiveLock);
+	if (after <= run->nblocks)
+		return;
+	run->space.first = run->nblocks;
+	run->space.npages = after - run->nblocks;
+	la_extend_count(&(LaExtendCounters)
+					{.pages_added_total = run->space.npages});
+	if (!run->keep)
+	{
+		la_record(rel, run->nblocks, after - 1);
+		FreeSpaceMapVacuumRange(rel, run->nblocks, after);
+	}
+}
+#endif
+
+static void
+la_add_body(void *arg)
+{
+	LaSpaceRun *run = arg;
+
+	/* A page that is at least half empty is where the next row will go. */
+	if (run->use_fsm &&
+		GetPageWithFreeSpace(run->rel, BLCKSZ / 2) != InvalidBlockNumber)
+		return;
+	la_add_pages(run);
+}
+
+/*
+ * Add pages to the end of a table that has nblocks.
+ *
+ * With use_fsm nothing is done if the free space map knows of a page that is
+ * at least half empty.  The new pages are put there, unless the caller keeps
+ * them.  Returns true if space says which pages were added.
+ *
+ * The caller must hold a lock on the table with which it may insert, and no
+ * lock on a buffer.
+ */
+bool
+la_space_add(Relation rel, BlockNumber nblocks, uint32 npages,
+			 BufferAccessStrategy strategy, bool use_fsm, bool keep,
+			 LaSpace *space)
+{
+	LaSpaceRun	run;
+	ResourceOwner owner;
+	TimestampTz start;
+
+	memset(&run, 0, sizeof(run));
+	start = GetCurrentTimestamp();
+	if (npages == 0 || start < la_retry_at)
+		return false;
+	run.rel = rel;
+	run.nblocks = nblocks;
+	run.npages = npages;
+	run.strategy = strategy;
+	run.use_fsm = use_fsm;
+	run.keep = keep;
+
+	owner = la_guard_owner_create();
+	if (la_guard_run(owner, la_add_body, &run))
+		la_guard_owner_free(owner, true);
+	else
+	{
+		la_retry_at = TimestampTzPlusMilliseconds(start, LA_RETRY_MS);
+		la_extend_count(&(LaExtendCounters) {.errors_total = 1});
+	}
+
+	if (run.busy)
+		la_extend_count(&(LaExtendCounters) {.busy_total = 1});
+	if (run.space.npages > 0)
+		la_extend_count(&(LaExtendCounters)
+						{.extensions_total = 1,
+						.time_us_total = GetCurrentTimestamp() - start});
+	*space = run.space;
+	return run.space.npages > 0;
+}
+
+static void
+la_return_body(void *arg)
+{
+	LaSpaceRun *run = arg;
+	BlockNumber last = run->space.first + run->space.npages - 1;
+
+	la_record(run->rel, run->space.first, last);
+	FreeSpaceMapVacuumRange(run->rel, run->space.first, last + 1);
+}
+
+/*
+ * Put pages that were kept and not used into the free space map.
+ */
+void
+la_space_return(Relation rel, BlockNumber first, BlockNumber last)
+{
+	LaSpaceRun	run;
+	ResourceOwner owner;
+
+	memset(&run, 0, sizeof(run));
+	run.rel = rel;
+	run.space.first = first;
+	run.space.npages = last - first + 1;
+	owner = la_guard_owner_create();
+	if (la_guard_run(owner, la_return_body, &run))
+	{
+		la_guard_owner_free(owner, true);
+		la_extend_count(&(LaExtendCounters)
+						{.pages_returned_total = run.space.npages});
+	}
+	else
+		la_extend_count(&(LaExtendCounters) {.errors_total = 1});
+}
