@@ -32,7 +32,10 @@
  *				this transaction) as well.  At the end what is left goes into the
  *				free space map.
  *	15			into the free space map, as for other inserts.  A table created
- *				in this transaction is not loaded through it, and is left alone.
+ *				in this transaction is not loaded through it.  There we keep the
+ *				pages, and make the next one the page that the insert state
+ *				fills when a row does not fit any more.  COPY with many rows at
+ *				a time cannot be helped in this way, and is left alone.
  *
  * Copyright (c) 2026, the pg_lookahead authors
  *
@@ -41,6 +44,7 @@
 #include "postgres.h"
 
 #include "access/heapam.h"
+#include "access/heaptoast.h"
 #include "access/hio.h"
 #include "access/relation.h"
 #include "access/tableam.h"
@@ -145,6 +149,20 @@ la_load_remember(LaLoad *load, BulkInsertState bistate)
 	load->last_free = bistate->last_free;
 }
 
+/*
+ * Heap's tuple_insert takes pages from the insert state by itself.
+ */
+static void
+la_insert_one(LaLoad *load, TupleTableSlot *slot, CommandId cid, int options,
+			  BulkInsertState bistate)
+{
+	Relation	rel = load->rel;
+
+	la_load_feed(load, bistate, !(options & HEAP_INSERT_SKIP_FSM));
+	GetHeapamTableAmRoutine()->tuple_insert(rel, slot, cid, options, bistate);
+	la_load_remember(load, bistate);
+}
+
 #else
 
 static void
@@ -166,6 +184,94 @@ la_load_remember(LaLoad *load, BulkInsertState bistate)
 {
 }
 
+/*
+ * Make the next of the load's pages the one that the insert state fills.
+ */
+static void
+la_load_turn(LaLoad *load, BulkInsertState bistate)
+{
+	Buffer		buffer;
+
+	buffer = ReadBufferExtended(load->rel, MAIN_FORKNUM, load->next_free,
+								RBM_NORMAL, bistate->strategy);
+	ReleaseBuffer(bistate->current_buf);
+	bistate->current_buf = buffer;
+	if (load->next_free == load->last_free)
+		load->next_free = load->last_free = InvalidBlockNumber;
+	else
+		load->next_free++;
+}
+
+/*
+ * A row of this length is about to come to a table that only this transaction
+ * knows.  If the page in hand has no room for it, turn to a page that we have
+ * made, before the server makes one.
+ *
+ * The server looks again.  If it sees things differently (a large value that
+ * will be stored elsewhere) it makes a page, and ours is used next.
+ */
+static void
+la_load_room(LaLoad *load, BulkInsertState bistate, Size length)
+{
+	Relation	rel = load->rel;
+	BlockNumber target;
+	Size		wanted;
+
+	if (bistate->current_buf == InvalidBuffer)
+		return;
+	target = BufferGetBlockNumber(bistate->current_buf);
+	if (load->next_free == InvalidBlockNumber && target != load->seen)
+	{
+		BlockNumber nblocks = RelationGetNumberOfBlocks(rel);
+		LaSpace		space;
+
+		load->seen = target;
+		if (target + 1 == nblocks &&
+			la_space_add(rel, nblocks, la_extend_step(nblocks),
+						 bistate->strategy, false, true, &space))
+		{
+			load->next_free = space.first;
+			load->last_free = space.first + space.npages - 1;
+		}
+	}
+	if (load->next_free == InvalidBlockNumber ||
+		length > TOAST_TUPLE_THRESHOLD)
+		return;
+	wanted = MAXALIGN(length) +
+		RelationGetTargetPageFreeSpace(rel, HEAP_DEFAULT_FILLFACTOR);
+	if (PageGetHeapFreeSpace(BufferGetPage(bistate->current_buf)) < wanted)
+		la_load_turn(load, bistate);
+}
+
+/*
+ * What heap's tuple_insert does, but with a look at the row's length.
+ */
+static void
+la_insert_one(LaLoad *load, TupleTableSlot *slot, CommandId cid, int options,
+			  BulkInsertState bistate)
+{
+	Relation	rel = load->rel;
+	bool		is_copy;
+	HeapTuple	tuple;
+
+	if (!(options & HEAP_INSERT_SKIP_FSM))
+	{
+		la_load_feed(load, bistate, true);
+		GetHeapamTableAmRoutine()->tuple_insert(rel, slot, cid, options,
+												bistate);
+		return;
+	}
+
+	tuple = ExecFetchSlotHeapTuple(slot, true, &is_copy);
+	slot->tts_tableOid = RelationGetRelid(rel);
+	tuple->t_tableOid = slot->tts_tableOid;
+	la_load_room(load, bistate, tuple->t_len);
+	heap_insert(rel, tuple, cid, options, bistate);
+	ItemPointerCopy(&tuple->t_self, &slot->tts_tid);
+	if (is_copy)
+		pfree(tuple);
+}
+
 #endif
 
 static void
@@ -175,10 +281,10 @@ la_tuple_insert(Relation rel, TupleTableSlot *slot, CommandId cid, int options,
 	LaLoad	   *load = bistate ? la_load_of(rel) : NULL;
 
 	if (load)
-		la_load_feed(load, bistate, !(options & HEAP_INSERT_SKIP_FSM));
-	GetHeapamTableAmRoutine()->tuple_insert(rel, slot, cid, options, bistate);
-	if (load)
-		la_load_remember(load, bistate);
+		la_insert_one(load, slot, cid, options, bistate);
+	else
+		GetHeapamTableAmRoutine()->tuple_insert(rel, slot, cid, options,
+												bistate);
 }
 
 static void

@@ -47,6 +47,9 @@
 /* After an error nothing is tried for this long. */
 #define LA_RETRY_MS		10000
 
+/* Free space from which on a page counts as empty. */
+#define LA_EMPTY_SPACE	(BLCKSZ - BLCKSZ / 16)
+
 /* After this few pages in one call there is nothing to win by another. */
 #define LA_FEW_PAGES	4
 
@@ -181,9 +184,9 @@ la_add_body(void *arg)
 {
 	LaSpaceRun *run = arg;
 
-	/* A page that is at least half empty is where the next row will go. */
+	/* Empty pages are where the next rows will go. */
 	if (run->use_fsm &&
-		GetPageWithFreeSpace(run->rel, BLCKSZ / 2) != InvalidBlockNumber)
+		GetPageWithFreeSpace(run->rel, LA_EMPTY_SPACE) != InvalidBlockNumber)
 		return;
 	la_add_pages(run);
 }
@@ -191,8 +194,8 @@ la_add_body(void *arg)
 /*
  * Add pages to the end of a table that has nblocks.
  *
- * With use_fsm nothing is done if the free space map knows of a page that is
- * at least half empty.  The new pages are put there, unless the caller keeps
+ * With use_fsm nothing is done if the free space map knows of an empty page.
+ * The new pages are put there, unless the caller keeps
  * them.  Returns true if space says which pages were added.
  *
  * The caller must hold a lock on the table with which it may insert, and no

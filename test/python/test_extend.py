@@ -1,0 +1,682 @@
+"""Space before it is needed.
+
+What is loaded with it must be what is loaded without: the same rows on as many
+pages.  Pages that were added and not used must be few, in the free space map,
+and the next ones to be used; also after a crash, a full disk, an error or a
+cancel, and for whoever looks at the table in the middle of a load.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import psycopg
+import pytest
+from lookahead import privilege
+from lookahead.cluster import PORT, Cluster
+from lookahead.servers import Server
+
+from conftest import CONF, NewCluster
+from support import ELSEWHERE, Connection, LogWatch, connect, has_extension, rows, script, value
+
+LOADS = {"shared_buffers": "64MB", "max_wal_size": "1GB"}
+
+BLOCK = 8192
+
+# 58 rows a page: 1725 pages, of which 256 are filled before anything is added.
+ROWS = 100_000
+SOURCE = f"""
+CREATE TABLE source AS SELECT i AS a, repeat('x', 100) AS b FROM generate_series(1, {ROWS}) i
+"""
+
+# A table grows by a sixteenth at most, and by 4 MB.
+SIXTEENTH = 16
+STEP = 512
+
+SEGMENT = 1 << 30
+
+
+class Pages(NamedTuple):
+    size: int
+    used: int
+    spare: int  # empty, and in the free space map
+
+    @property
+    def lost(self) -> int:
+        # The page that was begun last may still be in the map as empty.
+        return max(0, self.size - self.used - self.spare)
+
+
+def pages(connection: Connection, table: str) -> Pages:
+    row = rows(
+        connection,
+        f"""
+        WITH rel AS (SELECT pg_relation_size('{table}') / {BLOCK} AS size),
+             used AS (SELECT DISTINCT (ctid::text::point)[0]::bigint AS block FROM {table})
+        SELECT (SELECT size FROM rel), (SELECT count(*) FROM used),
+               (SELECT count(*) FROM pg_freespace('{table}') f, rel
+                 WHERE avail > 8000 AND blkno < rel.size
+                   AND NOT EXISTS (SELECT FROM used WHERE block = blkno))
+        """,
+    )[0]
+    return Pages(*map(int, row))
+
+
+def counters(connection: Connection, scope: str = "session") -> dict[str, int]:
+    row = rows(
+        connection,
+        "SELECT extensions, pages_added, pages_returned, busy, errors"
+        f" FROM pg_lookahead_extend() WHERE scope = '{scope}'",
+    )[0]
+    return dict(zip(("extensions", "added", "returned", "busy", "errors"), row, strict=True))
+
+
+def answer(connection: Connection, table: str) -> tuple[object, ...]:
+    return rows(connection, f"SELECT count(*), sum(hashint8(a)), sum(length(b)) FROM {table}")[0]
+
+
+def sound(connection: Connection, *tables: str) -> None:
+    for table in tables:
+        assert rows(connection, f"SELECT * FROM verify_heapam('{table}')") == []
+
+
+def tidy(found: Pages) -> None:
+    """Nothing is lost, and no more is spare than may have been added last."""
+    assert found.lost == 0, found
+    assert found.spare <= min(STEP, found.size // SIXTEENTH) + 1, found
+
+
+@pytest.fixture(scope="module")
+def loaded(own_cluster: NewCluster) -> Cluster:
+    cluster = own_cluster(LOADS)
+    for name in ("pg_freespacemap", "pgstattuple", "amcheck"):
+        assert has_extension(cluster, name)
+    with connect(cluster) as connection:
+        script(connection, SOURCE)
+        connection.execute(f"COPY source TO '{cluster.dir}/source.copy'")
+    return cluster
+
+
+@pytest.fixture
+def connection(loaded: Cluster) -> Iterator[Connection]:
+    with LogWatch(loaded), connect(loaded) as connection:
+        connection.execute("DROP TABLE IF EXISTS filled, plain CASCADE")
+        yield connection
+
+
+def off(connection: Connection) -> None:
+    connection.execute("SET pg_lookahead.heap_extend_size = 0")
+
+
+def on(connection: Connection) -> None:
+    connection.execute("RESET pg_lookahead.heap_extend_size")
+
+
+CREATE = "CREATE TABLE {} (a int, b text)"
+
+LOADS_OF_ONE_TABLE = {
+    "insert": f"{CREATE}; INSERT INTO {{}} SELECT * FROM source",
+    "values": f"{CREATE}; INSERT INTO {{}} SELECT * FROM source LIMIT 50000;"
+    " INSERT INTO {} VALUES (1, 'x'), (2, 'y'), (3, NULL)",
+    "cte": f"{CREATE}; WITH new AS (INSERT INTO {{}} SELECT * FROM source RETURNING a)"
+    " SELECT sum(a) FROM new",
+    "on conflict": "CREATE TABLE {} (a int PRIMARY KEY, b text);"
+    " INSERT INTO {} SELECT * FROM source ON CONFLICT DO NOTHING",
+    "single rows": f"{CREATE}; DO $$BEGIN FOR i IN 1..30000 LOOP"
+    " INSERT INTO {} VALUES (i, repeat('x', 200)); END LOOP@ END$$",
+    "copy": f"{CREATE}; COPY {{}} FROM '%s/source.copy'",
+    "copy, a row at a time": "CREATE TABLE {} (a int, b text DEFAULT random()::text);"
+    " COPY {} FROM '%s/source.copy'",
+    "copy frozen": f"BEGIN; {CREATE}; COPY {{}} FROM '%s/source.copy' WITH (FREEZE); COMMIT",
+    "ctas": "CREATE TABLE {} AS SELECT * FROM source",
+    "select into": "SELECT * INTO {} FROM source",
+    "unlogged": "CREATE UNLOGGED TABLE {} (a int, b text); INSERT INTO {} SELECT * FROM source",
+    "tablespace": f"CREATE TABLE {{}} (a int, b text) TABLESPACE {ELSEWHERE};"
+    " INSERT INTO {} SELECT * FROM source",
+    "truncated": f"{CREATE}; INSERT INTO {{}} VALUES (1, 'x'); BEGIN; TRUNCATE {{}};"
+    " INSERT INTO {} SELECT * FROM source; COMMIT",
+    "update": f"{CREATE}; INSERT INTO {{}} SELECT * FROM source; UPDATE {{}} SET a = a + 1;"
+    " VACUUM {}; INSERT INTO {} SELECT * FROM source",
+}
+
+# What 15 fills page by page, past the free space map and many rows at a time.
+ONE_BY_ONE = ("copy frozen",)
+
+
+def load(connection: Connection, cluster: Cluster, statements: str, table: str) -> None:
+    text = statements.replace("{}", table).replace("%s", str(cluster.dir))
+    for statement in text.split(";"):
+        connection.execute(statement.replace("@", ";"))
+
+
+@pytest.mark.parametrize("name", LOADS_OF_ONE_TABLE)
+def test_same_as_without(
+    loaded: Cluster, connection: Connection, server: Server, name: str
+) -> None:
+    """The same rows on as many pages; what is spare is known."""
+    statements = LOADS_OF_ONE_TABLE[name]
+    before = counters(connection)
+    load(connection, loaded, statements, "filled")
+    after = counters(connection)
+    off(connection)
+    load(connection, loaded, statements, "plain")
+    assert counters(connection) == after, "it is off"
+
+    assert answer(connection, "filled") == answer(connection, "plain")
+    filled, plain = pages(connection, "filled"), pages(connection, "plain")
+    if name == "update":
+        # Which of the freed pages are used first may differ.
+        assert abs(filled.used - plain.used) <= 2
+    else:
+        assert filled.used == plain.used
+    tidy(filled)
+    assert after["errors"] == before["errors"]
+    if server.major == 15 and name in ONE_BY_ONE:
+        assert filled.size == plain.size
+    else:
+        assert after["extensions"] > before["extensions"]
+        assert after["added"] - before["added"] >= filled.spare
+    sound(connection, "filled")
+
+
+def test_small_tables_are_the_same(connection: Connection) -> None:
+    """Under 256 pages a table has the size that it has without."""
+    for wanted in (1, 10, 255):
+        for table in ("filled", "plain"):
+            connection.execute(f"DROP TABLE IF EXISTS {table}")
+            (on if table == "filled" else off)(connection)
+            connection.execute(f"CREATE TABLE {table} (a int, b text)")
+            connection.execute(f"ALTER TABLE {table} ALTER b SET STORAGE PLAIN")
+            connection.execute(
+                f"INSERT INTO {table} SELECT i, repeat('x', 5000)"
+                f" FROM generate_series(1, {wanted}) i"
+            )
+        sizes = {pages(connection, table).size for table in ("filled", "plain")}
+        assert sizes == {wanted}
+
+
+def test_growth_is_proportional(connection: Connection) -> None:
+    """A table grows by a sixteenth at most, and by what the setting says."""
+    connection.execute("SET pg_lookahead.heap_extend_size = '256kB'")
+    connection.execute("CREATE TABLE filled (a int, b text)")
+    for _ in range(4):
+        before = counters(connection)["added"]
+        connection.execute("INSERT INTO filled SELECT * FROM source LIMIT 20000")
+        found = pages(connection, "filled")
+        assert found.spare <= 33
+        assert found.lost == 0
+        assert found.size < 300 or counters(connection)["added"] > before
+
+
+def test_spare_pages_are_next(connection: Connection) -> None:
+    """Whoever comes next uses what is spare before the table grows again."""
+    connection.execute("CREATE TABLE filled AS SELECT * FROM source LIMIT 0")
+    connection.execute("INSERT INTO filled SELECT * FROM source")
+    first = pages(connection, "filled")
+    assert first.spare > 10
+    connection.execute(f"INSERT INTO filled SELECT * FROM source LIMIT {(first.spare - 5) * 50}")
+    second = pages(connection, "filled")
+    assert second.size == first.size
+    assert second.used > first.used
+
+
+def test_values_beside_the_table(connection: Connection) -> None:
+    """The table for large values grows ahead as well."""
+    connection.execute("CREATE TABLE filled (a int, b text)")
+    connection.execute("ALTER TABLE filled ALTER b SET STORAGE EXTERNAL")
+    before = counters(connection)["added"]
+    connection.execute(
+        "INSERT INTO filled SELECT i, repeat('x', 5000) FROM generate_series(1, 1500) i"
+    )
+    assert counters(connection)["added"] > before
+    toast = value(
+        connection,
+        "SELECT reltoastrelid::regclass::text FROM pg_class WHERE relname = 'filled'",
+    )
+    found = pages(connection, toast)
+    tidy(found)
+    assert found.size > 1000
+    sound(connection, "filled", toast)
+
+
+def test_partitions(connection: Connection) -> None:
+    """Rows that are routed: each partition grows by itself."""
+    script(
+        connection,
+        """
+        CREATE TABLE filled (a int, b text) PARTITION BY HASH (a);
+        CREATE TABLE filled_0 PARTITION OF filled FOR VALUES WITH (MODULUS 2, REMAINDER 0);
+        CREATE TABLE filled_1 PARTITION OF filled FOR VALUES WITH (MODULUS 2, REMAINDER 1);
+        INSERT INTO filled SELECT * FROM source;
+        INSERT INTO filled SELECT * FROM source;
+        """,
+    )
+    for part in ("filled_0", "filled_1"):
+        found = pages(connection, part)
+        tidy(found)
+        assert found.size > 1500
+        sound(connection, part)
+    assert answer(connection, "filled")[0] == 2 * ROWS
+
+
+def test_materialized_view(connection: Connection) -> None:
+    before = counters(connection)["extensions"]
+    connection.execute("CREATE MATERIALIZED VIEW seen AS SELECT * FROM source")
+    between = counters(connection)["extensions"]
+    connection.execute("REFRESH MATERIALIZED VIEW seen")
+    after = counters(connection)["extensions"]
+    tidy(pages(connection, "seen"))
+    assert answer(connection, "seen") == answer(connection, "source")
+    sound(connection, "seen")
+    assert before < between < after
+    connection.execute("DROP MATERIALIZED VIEW seen")
+
+
+def test_temporary_tables_are_left_alone(connection: Connection) -> None:
+    before = counters(connection)
+    connection.execute("CREATE TEMPORARY TABLE mine AS SELECT * FROM source")
+    connection.execute("INSERT INTO mine SELECT * FROM source")
+    assert counters(connection) == before
+    assert value(connection, "SELECT count(*) FROM mine") == 2 * ROWS
+
+
+def test_switched_off(connection: Connection) -> None:
+    connection.execute("SET pg_lookahead.enabled = off")
+    before = counters(connection)
+    connection.execute("CREATE TABLE filled AS SELECT * FROM source")
+    connection.execute("INSERT INTO filled SELECT * FROM source")
+    assert counters(connection) == before
+    assert pages(connection, "filled").spare == 0
+
+
+LOOKERS = """
+CREATE FUNCTION looks() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE n bigint@
+BEGIN
+  IF NEW.a % 20000 = 0 THEN
+    n := (pgstattuple('filled')).table_len@
+    SELECT count(*) INTO n FROM filled@
+    INSERT INTO looked VALUES (NEW.a, n)@
+  END IF@
+  RETURN NEW@
+END $$;
+CREATE FUNCTION looks(i int) RETURNS int LANGUAGE plpgsql AS $$
+BEGIN
+  IF i % 20000 = 0 THEN PERFORM pgstattuple('filled'), count(*) FROM filled@ END IF@
+  RETURN i@
+END $$
+"""
+
+
+@pytest.mark.parametrize("statement", ["copy", "insert"])
+def test_triggers_look_at_the_table(
+    loaded: Cluster, connection: Connection, statement: str
+) -> None:
+    """pgstattuple insists on heap's own routine, in the middle of a load, too."""
+    connection.execute("CREATE TABLE filled (a int, b text)")
+    connection.execute("CREATE TABLE looked (a int, n bigint)")
+    for part in LOOKERS.split(";"):
+        connection.execute(part.replace("@", ";"))
+    connection.execute(
+        "CREATE TRIGGER looks BEFORE INSERT ON filled FOR EACH ROW EXECUTE FUNCTION looks()"
+    )
+    if statement == "copy":
+        connection.execute(f"COPY filled FROM '{loaded.dir}/source.copy'")
+    else:
+        connection.execute("INSERT INTO filled SELECT * FROM source")
+    seen = rows(connection, "SELECT a, n FROM looked ORDER BY a")
+    assert seen == [(n, n - 1) for n in range(20000, ROWS + 1, 20000)]
+    assert answer(connection, "filled") == answer(connection, "source")
+    sound(connection, "filled")
+    script(connection, "DROP TABLE filled, looked; DROP FUNCTION looks(); DROP FUNCTION looks(int)")
+
+
+def test_functions_look_at_the_table(loaded: Cluster, connection: Connection) -> None:
+    """A default, a check and a select list that look at the table that is loaded."""
+    for part in LOOKERS.split(";"):
+        connection.execute(part.replace("@", ";"))
+    connection.execute("CREATE TABLE filled AS SELECT looks(a) AS a, b FROM source")
+    assert answer(connection, "filled") == answer(connection, "source")
+    connection.execute(
+        "CREATE TABLE plain (a int CHECK (looks(a) = a), b text,"
+        " c bigint DEFAULT (pgstattuple('filled')).table_len / 8192)"
+    )
+    connection.execute(f"COPY plain (a, b) FROM '{loaded.dir}/source.copy' WHERE a < 2000")
+    assert value(connection, "SELECT count(*) FROM plain") == 1999
+    # The function itself, in the statement that fills the table.
+    connection.execute(
+        "INSERT INTO plain (a, b) SELECT (pgstattuple('plain')).dead_tuple_count::int + a, b"
+        " FROM source WHERE a % 1000 = 0"
+    )
+    connection.execute("DROP TABLE filled, plain")
+    # By name, when it has just been made.
+    connection.execute(
+        "CREATE TABLE filled AS"
+        " SELECT a, b, (pgstattuple('filled'::text)).tuple_count * 0 AS c FROM source LIMIT 2000"
+    )
+    assert value(connection, "SELECT count(*) FROM filled") == 2000
+    script(connection, "DROP FUNCTION looks() CASCADE; DROP FUNCTION looks(int) CASCADE")
+
+
+def test_errors_leave_nothing_behind(loaded: Cluster, connection: Connection) -> None:
+    """After a load that failed the session sees an ordinary table."""
+    Path(loaded.dir, "bad.copy").write_text("")
+    privilege.give(Path(loaded.dir, "bad.copy"))
+    connection.execute(
+        f"COPY (SELECT a::text, b FROM source UNION ALL SELECT 'none', 'x') TO"
+        f" '{loaded.dir}/bad.copy'"
+    )
+    connection.execute("CREATE TABLE filled (a int, b text)")
+    load_it = f"COPY filled FROM '{loaded.dir}/bad.copy'"
+    with pytest.raises(psycopg.errors.InvalidTextRepresentation):
+        connection.execute(load_it)
+    assert value(connection, "SELECT tuple_count FROM pgstattuple('filled')") == 0
+
+    # In a subtransaction: the session goes on with the same relation cache.
+    connection.execute(
+        f"""DO $$BEGIN
+          BEGIN EXECUTE $q${load_it}$q$; EXCEPTION WHEN data_exception THEN NULL; END;
+          PERFORM pgstattuple('filled');
+          BEGIN CREATE TABLE made AS SELECT 1 / (a - 90000) AS a, b FROM source;
+          EXCEPTION WHEN division_by_zero THEN NULL; END;
+          INSERT INTO filled SELECT * FROM source;
+          PERFORM pgstattuple('filled');
+        END$$"""
+    )
+    assert answer(connection, "filled") == answer(connection, "source")
+
+    # And one that is stopped.
+    connection.execute("SET statement_timeout = '100ms'")
+    for statement in (
+        "INSERT INTO filled SELECT s.* FROM source s, generate_series(1, 100)",
+        "CREATE TABLE made AS SELECT s.* FROM source s, generate_series(1, 100)",
+    ):
+        with pytest.raises(psycopg.errors.QueryCanceled):
+            connection.execute(statement)
+    connection.execute("RESET statement_timeout")
+    assert value(connection, "SELECT tuple_count FROM pgstattuple('filled')") == ROWS
+    connection.execute("VACUUM filled")
+    assert pages(connection, "filled").lost == 0
+    sound(connection, "filled")
+
+
+@pytest.mark.parametrize("how", ["insert", "copy", "rows"])
+def test_many_sessions(loaded: Cluster, connection: Connection, how: str) -> None:
+    """Several sessions fill one table; none waits for ever, no row is lost."""
+    connection.execute("CREATE TABLE filled (a int, b text)")
+    statements = {
+        "insert": "INSERT INTO filled SELECT * FROM source",
+        "copy": f"COPY filled FROM '{loaded.dir}/source.copy'",
+        "rows": "DO $$BEGIN FOR i IN 1..20000 LOOP"
+        " INSERT INTO filled VALUES (i, repeat('x', 300)); COMMIT; END LOOP; END$$",
+    }
+    failures: list[Exception] = []
+
+    def fill() -> None:
+        try:
+            with connect(loaded) as other:
+                other.execute(statements[how])
+        except Exception as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=fill) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    expected = 4 * (20000 if how == "rows" else ROWS)
+    assert value(connection, "SELECT count(*) FROM filled") == expected
+    found = pages(connection, "filled")
+    # Pages that COPY had for itself are returned by each.
+    assert found.spare <= 5 * min(STEP, found.size // SIXTEENTH)
+    connection.execute("VACUUM filled")
+    assert pages(connection, "filled").lost == 0
+    sound(connection, "filled")
+
+
+CRASHES = (
+    "INSERT INTO filled SELECT s.* FROM source s, generate_series(1, 50)",
+    "COPY filled FROM '%s/source.copy'",
+    "CREATE TABLE made AS SELECT s.* FROM source s, generate_series(1, 50)",
+)
+
+
+@pytest.fixture
+def crashing(own_cluster: NewCluster) -> Cluster:
+    """A cluster that may crash, on a disk that counts."""
+    cluster = own_cluster({**LOADS, "fsync": "on", "restart_after_crash": "off"})
+    for name in ("pg_freespacemap", "pgstattuple", "amcheck"):
+        assert has_extension(cluster, name)
+    with connect(cluster) as connection:
+        script(connection, SOURCE)
+        connection.execute(f"COPY source TO '{cluster.dir}/source.copy'")
+        connection.execute("CREATE TABLE filled (a int, b text)")
+        connection.execute("INSERT INTO filled SELECT * FROM source")
+    return cluster
+
+
+def test_crash(crashing: Cluster) -> None:
+    """A server that goes in the middle of loads comes back with a sound table."""
+    cluster = crashing
+    for delay in (0.05, 0.2, 0.4):
+
+        def fill(statement: str) -> None:
+            try:
+                with connect(cluster) as other:
+                    while True:
+                        other.execute(statement)
+            except psycopg.Error:
+                pass
+
+        threads = [
+            threading.Thread(target=fill, args=(text.replace("%s", str(cluster.dir)),))
+            for text in CRASHES
+        ]
+        for thread in threads:
+            thread.start()
+        time.sleep(delay)
+        cluster.stop("immediate")
+        for thread in threads:
+            thread.join()
+        cluster.start()
+        with connect(cluster) as connection:
+            connection.execute("DROP TABLE IF EXISTS made")
+            kept = value(connection, "SELECT count(*) FROM filled")
+            assert kept % ROWS == 0
+            sound(connection, "filled")
+            connection.execute("VACUUM filled")
+            found = pages(connection, "filled")
+            assert found.lost == 0, found
+            connection.execute("INSERT INTO filled SELECT * FROM source")
+            again = pages(connection, "filled")
+            assert again.size <= max(found.size, again.used + again.used // SIXTEENTH + 2)
+            assert value(connection, "SELECT count(*) FROM filled") == kept + ROWS
+            sound(connection, "filled")
+
+
+def test_same_transaction_without_wal(own_cluster: NewCluster) -> None:
+    """wal_level minimal: a table that was made in this transaction is synced, not logged."""
+    cluster = own_cluster(
+        {**LOADS, "fsync": "on", "wal_level": "minimal", "max_wal_senders": "0",
+         "wal_skip_threshold": "64kB"}
+    )  # fmt: skip
+    for name in ("pg_freespacemap", "amcheck"):
+        assert has_extension(cluster, name)
+    with connect(cluster) as connection:
+        script(connection, SOURCE)
+        connection.execute(f"COPY source TO '{cluster.dir}/source.copy'")
+        connection.execute("CREATE TABLE other (a int, b text)")
+        for statements in (
+            "BEGIN; CREATE TABLE made_1 (a int, b text); INSERT INTO made_1 SELECT * FROM source;"
+            " COMMIT",
+            "BEGIN; CREATE TABLE made_2 (a int, b text);"
+            f" COPY made_2 FROM '{cluster.dir}/source.copy'; COMMIT",
+            "CREATE TABLE made_3 AS SELECT * FROM source",
+            "BEGIN; TRUNCATE other; INSERT INTO other SELECT * FROM source; COMMIT",
+            "CREATE UNLOGGED TABLE gone AS SELECT * FROM source",
+        ):
+            script(connection, statements)
+    cluster.restart("immediate")
+    with connect(cluster) as connection:
+        for table in ("made_1", "made_2", "made_3", "other"):
+            assert answer(connection, table) == answer(connection, "source"), table
+            sound(connection, table)
+            connection.execute(f"VACUUM {table}")
+            assert pages(connection, table).lost == 0
+            connection.execute(f"INSERT INTO {table} SELECT * FROM source")
+            assert value(connection, f"SELECT count(*) FROM {table}") == 2 * ROWS
+        assert value(connection, "SELECT count(*) FROM gone") == 0
+        connection.execute("INSERT INTO gone SELECT * FROM source")
+        assert answer(connection, "gone") == answer(connection, "source")
+
+
+LIMIT = 20 << 20
+
+
+def fill_up(connection: Connection, table: str) -> None:
+    for _ in range(100):
+        connection.execute(
+            f"INSERT INTO {table} SELECT i, repeat('x', 300) FROM generate_series(1, 1000) i"
+        )
+
+
+def test_no_space(own_cluster: NewCluster) -> None:
+    """At the end of space single pages are added to the last, and the error is PostgreSQL's."""
+    cluster = own_cluster(LOADS, start=False)
+    cluster.wrapper = ["prlimit", f"--fsize={LIMIT}"]
+    cluster.start()
+    with connect(cluster) as connection:
+        connection.execute("CREATE EXTENSION pg_lookahead")
+        connection.execute("CREATE EXTENSION amcheck")
+        for table, setup in (("plain", off), ("filled", on)):
+            setup(connection)
+            connection.execute(f"CREATE TABLE {table} (a int, b text)")
+            connection.execute(
+                f"INSERT INTO {table} SELECT i, repeat('x', 300) FROM generate_series(1, 40000) i"
+            )
+            with pytest.raises(psycopg.OperationalError, match="extend"):
+                fill_up(connection, table)
+            assert value(connection, f"SELECT pg_relation_size('{table}')") == LIMIT
+            sound(connection, table)
+            connection.execute(f"VACUUM {table}")
+        assert counters(connection)["errors"] > 0
+        counts = [value(connection, f"SELECT count(*) FROM {t}") for t in ("plain", "filled")]
+        assert counts[0] == counts[1]
+
+
+def test_end_of_a_file(own_cluster: NewCluster) -> None:
+    """A table of 1 GB is a row of files; growth goes on in the next."""
+    cluster = own_cluster({**LOADS, "max_wal_size": "2GB"})
+    for name in ("pg_freespacemap", "amcheck"):
+        assert has_extension(cluster, name)
+    with connect(cluster) as connection:
+        script(connection, SOURCE)
+        connection.execute(f"COPY source TO '{cluster.dir}/source.copy'")
+        connection.execute("CREATE TABLE filled (a int, b text)")
+        connection.execute("INSERT INTO filled VALUES (0, 'x')")
+        file = cluster.data / value(connection, "SELECT pg_relation_filepath('filled')")
+    cluster.stop()
+    # A file of empty pages, which takes no space: 700 pages to the end.
+    with file.open("r+b") as opened:
+        opened.truncate(SEGMENT - 700 * BLOCK)
+    cluster.start()
+    with connect(cluster) as connection:
+        before = counters(connection)["added"]
+        connection.execute("INSERT INTO filled SELECT * FROM source")
+        connection.execute(f"COPY filled FROM '{cluster.dir}/source.copy'")
+        assert counters(connection)["added"] > before
+        assert value(connection, "SELECT count(*) FROM filled") == 2 * ROWS + 1
+        size = value(connection, "SELECT pg_relation_size('filled')")
+        assert file.stat().st_size == SEGMENT
+        assert Path(f"{file}.1").stat().st_size == size - SEGMENT
+        used = value(
+            connection,
+            "SELECT count(DISTINCT (ctid::text::point)[0]) FROM filled",
+        )
+        # All empty pages but those at the end were there before.
+        assert size // BLOCK - (SEGMENT // BLOCK - 700) <= used + STEP
+        sound(connection, "filled")
+
+
+def test_standby_and_backup(own_cluster: NewCluster, server: Server) -> None:
+    """A base backup in the middle of loads, and a standby that follows them."""
+    primary = own_cluster({**LOADS, "max_wal_senders": "5", "wal_level": "replica"})
+    for name in ("pg_freespacemap", "pgstattuple", "amcheck"):
+        assert has_extension(primary, name)
+    with connect(primary) as connection:
+        script(connection, SOURCE)
+        connection.execute(f"COPY source TO '{primary.dir}/source.copy'")
+        connection.execute("CREATE TABLE filled (a int, b text)")
+        connection.execute("CHECKPOINT")
+    stop = threading.Event()
+
+    def fill(statement: str) -> None:
+        with connect(primary) as other:
+            while not stop.is_set():
+                other.execute(statement)
+
+    threads = [
+        threading.Thread(target=fill, args=(text,))
+        for text in (
+            "INSERT INTO filled SELECT * FROM source LIMIT 20000",
+            f"COPY filled FROM '{primary.dir}/source.copy'",
+        )
+    ]
+    for thread in threads:
+        thread.start()
+    standby = own_cluster(LOADS, start=False)
+    try:
+        subprocess.run(["rm", "-rf", str(standby.data)], check=True)
+        done = privilege.run(
+            [server.bindir / "pg_basebackup", "-D", standby.data, "-h", primary.socket_dir,
+             "-p", str(PORT), "-U", "postgres", "-X", "stream", "-R", "-c", "fast"],
+            cwd=primary.dir, capture_output=True,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+    finally:
+        time.sleep(0.3)
+        stop.set()
+        for thread in threads:
+            thread.join()
+    standby.start()
+    with connect(primary) as connection:
+        target = value(connection, "SELECT pg_current_wal_flush_lsn()")
+        expected = answer(connection, "filled")
+    with connect(standby) as connection:
+        for _ in range(300):
+            if value(connection, "SELECT pg_last_wal_replay_lsn() >= %s::pg_lsn", (target,)):
+                break
+            time.sleep(0.1)
+        assert answer(connection, "filled") == expected
+        sound(connection, "filled")
+        connection.execute("SELECT pg_promote()")
+        for _ in range(100):
+            if not value(connection, "SELECT pg_is_in_recovery()"):
+                break
+            time.sleep(0.1)
+        connection.execute("INSERT INTO filled SELECT * FROM source")
+        assert value(connection, "SELECT count(*) FROM filled") == int(str(expected[0])) + ROWS
+        connection.execute("VACUUM filled")
+        assert pages(connection, "filled").lost == 0
+        sound(connection, "filled")
+
+
+def test_vacuum_does_not_truncate_it(connection: Connection) -> None:
+    """What is spare is too little for VACUUM to want it back."""
+    connection.execute("CREATE TABLE filled AS SELECT * FROM source LIMIT 0")
+    connection.execute("INSERT INTO filled SELECT * FROM source")
+    before = pages(connection, "filled")
+    connection.execute("VACUUM filled")
+    assert before.spare > 0
+    assert pages(connection, "filled").size == before.size
+
+
+def test_settings_of_the_cluster() -> None:
+    """The tests above count on the default."""
+    assert "pg_lookahead.heap_extend_size" not in CONF
