@@ -80,6 +80,8 @@ struct LaLoad
 {
 	LaLoad	   *outer;			/* of a statement that runs this one */
 	Relation	rel;			/* NULL: not known yet, or not ours */
+	Relation	toast;			/* its table for large values, or NULL */
+	BlockNumber toast_seen;		/* page of that which was looked at last */
 	BlockNumber seen;			/* page that was looked at last */
 	BlockNumber pool_first;		/* pages that only this load knows of */
 	BlockNumber pool_last;

@@ -1,8 +1,9 @@
 /*-------------------------------------------------------------------------
  *
  * file_extend.c
- *	  Makes the file of a table longer, for servers that can only add pages one
- *	  by one (15).
+ *	  Makes the file of a table longer.
+ *
+ * For servers that can only add pages one by one (15).
  *
  * The storage manager asks the file how long it is whenever it wants to know,
  * so a file that got longer under the extension lock is a table with more
@@ -117,20 +118,16 @@ la_file_extend(Relation rel, BlockNumber nblocks, uint32 npages)
 	path = relpath(RelationGetSmgr(rel)->smgr_rnode, MAIN_FORKNUM);
 	name = segment == 0 ? pstrdup(path) : psprintf("%s.%u", path, segment);
 	fd = OpenTransientFile(name, O_RDWR | PG_BINARY);
+	pfree(name);
+	pfree(path);
 	if (fd < 0)
-		ereport(ERROR,
-				(errcode_for_file_access(),
-				 errmsg("could not open file \"%s\": %m", name)));
+		return false;
 
 	pgstat_report_wait_start(WAIT_EVENT_DATA_FILE_EXTEND);
 	ok = la_allocate(fd, (off_t) within * BLCKSZ, (off_t) npages * BLCKSZ);
 	pgstat_report_wait_end();
-	if (!ok)
-		elog(DEBUG1, "could not extend file \"%s\": %m", name);
 
 	CloseTransientFile(fd);
-	pfree(name);
-	pfree(path);
 	return ok;
 }
 

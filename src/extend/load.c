@@ -1,9 +1,9 @@
 /*-------------------------------------------------------------------------
  *
  * load.c
- *	  Space for statements that insert with a state of their own: COPY FROM,
- *	  CREATE TABLE AS, SELECT INTO, materialized views.
+ *	  Space for statements that insert with a state of their own.
  *
+ * These are COPY FROM, CREATE TABLE AS, SELECT INTO and materialized views.
  * Their insert state says which page they fill, and from 16 on which further
  * pages they have for themselves (next_free to last_free).  It is private to
  * the statement and is seen only by the table's access method.  So for the time
@@ -27,10 +27,10 @@
  * Where the pages go:
  *
  *	16 on		into the insert state, as pages that the statement has for
- *				itself.  It is the road that the server's own larger extensions
- *				take, and works for tables without free space map (created in
- *				this transaction) as well.  At the end what is left goes into the
- *				free space map.
+ *				itself.  It is the road that the server's own larger
+ *				extensions take, and works for tables without free space map
+ *				(created in this transaction) as well.  At the end what is
+ *				left goes into the free space map.
  *	15			into the free space map, as for other inserts.  A table created
  *				in this transaction is not loaded through it.  There we keep the
  *				pages, and make the next one the page that the insert state
@@ -82,6 +82,24 @@ la_detach(Relation rel)
 {
 	if (rel->rd_tableam == &la_heap)
 		rel->rd_tableam = GetHeapamTableAmRoutine();
+}
+
+/*
+ * Look at the table for large values.  They go there through its free space
+ * map; who does not use that would not find the pages.
+ */
+static void
+la_load_toast(LaLoad *load, int options)
+{
+	BlockNumber target;
+
+	if (load->toast == NULL || (options & HEAP_INSERT_SKIP_FSM))
+		return;
+	target = RelationGetTargetBlock(load->toast);
+	if (target == load->toast_seen || target == InvalidBlockNumber)
+		return;
+	load->toast_seen = target;
+	la_heap_filled(load->toast, target);
 }
 
 #if LA_HAVE_EXTEND_BY
@@ -281,7 +299,10 @@ la_tuple_insert(Relation rel, TupleTableSlot *slot, CommandId cid, int options,
 	LaLoad	   *load = bistate ? la_load_of(rel) : NULL;
 
 	if (load)
+	{
+		la_load_toast(load, options);
 		la_insert_one(load, slot, cid, options, bistate);
+	}
 	else
 		GetHeapamTableAmRoutine()->tuple_insert(rel, slot, cid, options,
 												bistate);
@@ -294,7 +315,10 @@ la_multi_insert(Relation rel, TupleTableSlot **slots, int nslots,
 	LaLoad	   *load = bistate ? la_load_of(rel) : NULL;
 
 	if (load)
+	{
+		la_load_toast(load, options);
 		la_load_feed(load, bistate, !(options & HEAP_INSERT_SKIP_FSM));
+	}
 	GetHeapamTableAmRoutine()->multi_insert(rel, slots, nslots, cid, options,
 											bistate);
 	if (load)
@@ -318,7 +342,7 @@ void
 la_load_begin(LaLoad *load)
 {
 	memset(load, 0, sizeof(*load));
-	load->seen = InvalidBlockNumber;
+	load->seen = load->toast_seen = InvalidBlockNumber;
 	load->pool_first = load->pool_last = InvalidBlockNumber;
 	load->next_free = load->last_free = InvalidBlockNumber;
 	load->outer = la_loads;
@@ -349,6 +373,9 @@ la_load_attach(LaLoad *load, Oid relid)
 		la_heap.multi_insert = la_multi_insert;
 		la_heap.scan_begin = la_scan_begin;
 	}
+	if (OidIsValid(rel->rd_rel->reltoastrelid))
+		load->toast = relation_open(rel->rd_rel->reltoastrelid,
+									RowExclusiveLock);
 	rel->rd_tableam = &la_heap;
 	load->rel = rel;
 }
@@ -371,5 +398,7 @@ la_load_end(LaLoad *load, bool is_good)
 		return;					/* the reference goes with its owner */
 	if (load->next_free != InvalidBlockNumber)
 		la_space_return(rel, load->next_free, load->last_free);
+	if (load->toast)
+		relation_close(load->toast, NoLock);
 	relation_close(rel, NoLock);
 }

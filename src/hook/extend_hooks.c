@@ -58,7 +58,7 @@ typedef struct LaFilled
 typedef struct LaFilling
 {
 	dlist_node	link;
-	PlanState  *node;			/* brings the rows; immutable, as what follows */
+	PlanState  *node;			/* brings the rows; immutable, with the next */
 	ExecProcNodeMtd exec;		/* its function without us */
 	ModifyTableState *modify;
 	EState	   *estate;

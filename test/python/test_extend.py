@@ -225,14 +225,18 @@ def test_spare_pages_are_next(connection: Connection) -> None:
     assert second.used > first.used
 
 
-def test_values_beside_the_table(connection: Connection) -> None:
+@pytest.mark.parametrize("statement", ["insert", "copy"])
+def test_values_beside_the_table(loaded: Cluster, connection: Connection, statement: str) -> None:
     """The table for large values grows ahead as well."""
+    large = "SELECT i, repeat('x', 5000) FROM generate_series(1, 1500) i"
     connection.execute("CREATE TABLE filled (a int, b text)")
     connection.execute("ALTER TABLE filled ALTER b SET STORAGE EXTERNAL")
     before = counters(connection)["added"]
-    connection.execute(
-        "INSERT INTO filled SELECT i, repeat('x', 5000) FROM generate_series(1, 1500) i"
-    )
+    if statement == "copy":
+        connection.execute(f"COPY ({large}) TO '{loaded.dir}/large.copy'")
+        connection.execute(f"COPY filled FROM '{loaded.dir}/large.copy'")
+    else:
+        connection.execute(f"INSERT INTO filled {large}")
     assert counters(connection)["added"] > before
     toast = value(
         connection,
