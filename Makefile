@@ -13,6 +13,7 @@ OBJS = \
 	src/hook/explain.o \
 	src/hook/index_am.o \
 	src/hook/utility.o \
+	src/hook/extend_explain.o \
 	src/hook/extend_hooks.o \
 	src/extend/extend_stats.o \
 	src/extend/file_extend.o \

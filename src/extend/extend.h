@@ -11,6 +11,7 @@
  *					the statement's own insert state
  *	extend_stats.c	counters
  *	../hook/extend_hooks.c	who calls all this
+ *	../hook/extend_explain.c	what EXPLAIN shows of it
  *
  * Copyright (c) 2026, the pg_lookahead authors
  *
@@ -19,6 +20,7 @@
 #ifndef LA_EXTEND_H
 #define LA_EXTEND_H
 
+#include "executor/execdesc.h"
 #include "nodes/execnodes.h"
 #include "storage/block.h"
 #include "storage/buf.h"
@@ -102,5 +104,11 @@ extern void la_extend_shmem_startup(void);
 
 /* hook/extend_hooks.c */
 extern void la_extend_hooks_install(void);
+extern bool la_extend_made(const ModifyTableState *modify,
+						   LaExtendCounters *counters);
+
+/* hook/extend_explain.c */
+extern void la_space_explain_install(void);
+extern void la_space_query_ends(QueryDesc *desc, List *modifies);
 
 #endif							/* LA_EXTEND_H */

@@ -64,6 +64,8 @@ typedef struct LaFilling
 	EState	   *estate;
 
 	int64		rows;			/* that it was asked for */
+	int64		extensions;		/* that were made for it */
+	int64		pages;			/* that were added by them */
 	bool		has_toast;		/* tables for large values are among them */
 	int			nrouted;		/* partitions that have been seen */
 	int			ntables;
@@ -237,7 +239,11 @@ la_filling_look(LaFilling *filling)
 	if (target == table->seen || target == InvalidBlockNumber)
 		return;
 	table->seen = target;
+	filling->extensions -= la_extend_counters.extensions_total;
+	filling->pages -= la_extend_counters.pages_added_total;
 	la_heap_filled(table->rel, target);
+	filling->extensions += la_extend_counters.extensions_total;
+	filling->pages += la_extend_counters.pages_added_total;
 }
 
 /*
@@ -295,11 +301,35 @@ la_filling_begin(ModifyTableState *modify)
 }
 
 /*
- * The statement ends: give back what we have opened.
+ * What was made for a ModifyTable node.  Returns false if that is nothing.
+ */
+bool
+la_extend_made(const ModifyTableState *modify, LaExtendCounters *counters)
+{
+	dlist_iter	iter;
+
+	memset(counters, 0, sizeof(*counters));
+	dlist_foreach(iter, &la_fillings)
+	{
+		LaFilling  *filling = dlist_container(LaFilling, link, iter.cur);
+
+		if (filling->modify != modify)
+			continue;
+		counters->extensions_total = filling->extensions;
+		counters->pages_added_total = filling->pages;
+	}
+	return counters->extensions_total > 0;
+}
+
+/*
+ * The statement ends: show what was made, if it is explained, and give back
+ * what we have opened.
  */
 static void
-la_filling_end(EState *estate)
+la_filling_end(QueryDesc *desc)
 {
+	EState	   *estate = desc->estate;
+	List	   *modifies = NIL;
 	dlist_iter	iter;
 
 	dlist_foreach(iter, &la_fillings)
@@ -308,11 +338,15 @@ la_filling_end(EState *estate)
 
 		if (filling->estate != estate)
 			continue;
+		modifies = lappend(modifies, filling->modify);
 		for (int i = 0; i < filling->ntables; i++)
 			if (filling->tables[i].is_toast)
 				table_close(filling->tables[i].rel, NoLock);
 		filling->ntables = 0;
 	}
+	if (modifies)
+		la_space_query_ends(desc, modifies);
+	list_free(modifies);
 }
 
 /*
@@ -389,7 +423,7 @@ la_ExecutorEnd(QueryDesc *desc)
 	if (la_extend_enabled() &&
 		!(desc->estate->es_top_eflags & EXEC_FLAG_EXPLAIN_ONLY))
 		la_walk_modify(desc, la_single_row_end);
-	la_filling_end(desc->estate);
+	la_filling_end(desc);
 
 	if (prev_ExecutorEnd)
 		prev_ExecutorEnd(desc);
@@ -576,4 +610,5 @@ la_extend_hooks_install(void)
 	ProcessUtility_hook = la_ProcessUtility;
 	prev_object_access = object_access_hook;
 	object_access_hook = la_object_access;
+	la_space_explain_install();
 }
