@@ -6,6 +6,9 @@ a case failed (wrong plan, other answers); "not significant" is no failure.
 With --quick the goals are not judged: only failures count.
 """
 
+import contextlib
+import shutil
+import tempfile
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -14,7 +17,18 @@ from typing import Annotated, Any, Optional
 import typer
 from rich.console import Console
 
-from . import bench_index_scan, bench_io_service, build, paths, report, servers
+from . import (
+    bench_extend,
+    bench_index_scan,
+    bench_io_service,
+    build,
+    paths,
+    report,
+    servers,
+    slow_storage,
+)
+from .bench_extend_result import build_result as build_extend_result
+from .bench_extend_run import LoadRunner
 from .bench_index_scan import Cell, cells
 from .bench_io_result import build_result as build_io_result
 from .bench_io_run import ServiceRunner, check_service
@@ -335,6 +349,97 @@ def io_service(
     done = done_in(store)
     every, _ = cases(chosen, scale, bench_io_service.GROUPS)
     result = build_io_result([case for case in every if case in some or case.id in done], store)
+    if not finish(folder, result, markdown=markdown, judged=not quick):
+        raise typer.Exit(1)
+
+
+@app.command("extend")
+def extend(
+    server: Annotated[
+        Optional[list[str]],
+        typer.Option(help="Server to measure, may be repeated; by default a 15, a 17 and an 18."),
+    ] = None,
+    quick: Quick = False,
+    only: Annotated[Optional[list[str]], only_option(bench_extend.GROUPS)] = None,
+    storage: Annotated[
+        Optional[list[str]], typer.Option(help="disk or slow, may be repeated; by default both.")
+    ] = None,
+    pairs: Pairs = None,
+    output: Output = None,
+    disk_mb: Annotated[int, typer.Option(min=1, help="MB to load on the machine's disk.")] = 1024,
+    slow_mb: Annotated[int, typer.Option(min=1, help="MB to load on slow storage.")] = 128,
+    delay_us: Annotated[
+        int, typer.Option(min=0, help="What a request costs on slow storage.")
+    ] = 1000,
+    resume: Resume = False,
+    match: Match = None,
+    markdown: Markdown = False,
+    no_extension: NoExtension = False,
+) -> None:
+    """Run the benchmark of loads: INSERT, COPY, single rows, an index build.
+
+    Slow storage is a FUSE file system of ours, whose writes and allocations sleep.
+    """
+    groups = chosen_groups(only, bench_extend.GROUPS)
+    storages = chosen_groups(storage, bench_extend.STORAGES)
+    wanted = pairs or (1 if quick else 5)
+    scale = (
+        bench_extend.Scale(16, 4, 100) if quick else bench_extend.Scale(disk_mb, slow_mb, delay_us)
+    )
+    chosen = choose_io_servers(server or [])
+    folder = result_folder("extend", "+".join(s.name for s in chosen), output, resume=resume)
+    lacking = slow_storage.why_not()
+    if lacking:
+        storages = [name for name in storages if name != bench_extend.SLOW]
+        progress(f"no slow storage: {lacking}")
+    every = bench_extend.cases(chosen, groups, storages)
+    some = [case for case in every if match is None or match in case.id]
+    if not some:
+        raise UsageError("no case is left to run")
+    extension = not no_extension
+    definition = definition_of(scale, extension=extension)
+    if resume:
+        store = Store.resume(folder, definition)
+    else:
+        Store.expect_none(folder)
+        if extension:
+            for one in chosen:
+                build_for(one)
+        metadata = {
+            "command": command_line(), "commit": git_commit(), "pairs": wanted,
+            "machine": machine(), "device": device(paths.folder("tmp")),
+            "servers": {one.name: one.version for one in chosen},
+            **bench_extend.DESCRIPTION,
+        }  # fmt: skip
+        store = Store.create(folder, definition, metadata)
+    with contextlib.ExitStack() as stack:
+        places = {}
+        work = Path(tempfile.mkdtemp(prefix="extend-", dir=paths.folder("tmp")))
+        work.chmod(0o755)
+        stack.callback(shutil.rmtree, work, ignore_errors=True)
+        for name in storages:
+            if name == bench_extend.SLOW:
+                places[name] = stack.enter_context(
+                    slow_storage.mounted(
+                        work / "mounted",
+                        read_us=0,
+                        write_us=scale.delay_us,
+                        allocate_us=scale.delay_us,
+                        log=progress,
+                    )
+                )
+            else:
+                places[name] = work / "disk"
+                places[name].mkdir()
+        runner = LoadRunner(store, scale, extension=extension, progress=progress)
+        stack.callback(runner.close)
+        for one in chosen:
+            if any(case.server == one.name for case in some):
+                runner.add(one, places)
+        runner.run(some, wanted)
+    store.close()
+    done = done_in(store)
+    result = build_extend_result([c for c in every if c in some or c.id in done], store)
     if not finish(folder, result, markdown=markdown, judged=not quick):
         raise typer.Exit(1)
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from rich.console import Console
 
-from . import report, report_io, stats
+from . import bench_extend_result, report, report_io, stats
 from .bench_result import FAILED
 from .bench_store import now
 from .errors import UsageError
@@ -23,7 +23,11 @@ TABLE_FILE = "table.txt"
 RESULTS = REPOSITORY / "bench" / "results"
 
 # The tables of each benchmark.
-TABLES = {"index-scan": report.tables, "io-service": report_io.tables}
+TABLES = {
+    "index-scan": report.tables,
+    "io-service": report_io.tables,
+    "extend": bench_extend_result.tables,
+}
 
 console = Console(stderr=True)
 

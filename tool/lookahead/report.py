@@ -232,6 +232,16 @@ def totals_table(result: dict[str, Any]) -> Table:
     return table
 
 
+def _size_text(scale: dict[str, Any]) -> str:
+    """Say how large the tables of a run were."""
+    if "rows" in scale:
+        return f"{scale['rows']:,} rows per table, fillfactor 20"
+    return (
+        f"{scale['disk_mb']:,} MB loaded on disk, {scale['slow_mb']:,} MB on storage"
+        f" with {scale['delay_us']:,} us a request"
+    )
+
+
 def header_text(result: dict[str, Any]) -> str:
     """Return the lines that say what was measured, where and how."""
     meta, definition = result["metadata"], result["definition"]
@@ -245,7 +255,7 @@ def header_text(result: dict[str, Any]) -> str:
         f"kernel {machine['kernel']}",
         f"device {disk['device']} ({disk['file_system']}), scheduler {disk['scheduler']}, "
         f"read-ahead {disk['read_ahead_kb']} kB",
-        f"{definition['scale']['rows']:,} rows per table, fillfactor 20; "
+        f"{_size_text(definition['scale'])}; "
         f"at least {min((c['pairs'] for c in result['cells'] if 'pairs' in c), default=0)}"
         " pairs of runs",
     ]

@@ -1,0 +1,91 @@
+"""A folder on storage that is slow to answer: bench/slowfs, built and mounted.
+
+What is written there lands in a folder of ours; reads, writes and allocations
+sleep before they are done.  It needs libfuse3 and /dev/fuse; `why_not()` says
+what is missing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from . import packages, paths, privilege
+from .errors import LookaheadError
+
+PACKAGES = ("libfuse3-dev", "pkg-config")
+# Others than root cannot mount by themselves.
+USER_PACKAGES = (*PACKAGES, "fuse3")
+
+SOURCE = paths.REPOSITORY / "bench" / "slowfs" / "slowfs.c"
+PATIENCE_SECONDS = 20
+
+
+def why_not() -> str | None:
+    """Say why there can be no such storage here; None if there can."""
+    if not os.access("/dev/fuse", os.R_OK | os.W_OK):
+        return "/dev/fuse cannot be used here"
+    return None
+
+
+def program(log: Callable[[str], None]) -> Path:
+    """Build the file system if need be; return the program."""
+    wanted = PACKAGES if os.geteuid() == 0 else USER_PACKAGES
+    packages.ensure(wanted, "the slow storage", log)
+    place = paths.folder("slowfs") / "slowfs"
+    if place.exists() and place.stat().st_mtime > SOURCE.stat().st_mtime:
+        return place
+    asked = subprocess.run(
+        ["pkg-config", "--cflags", "--libs", "fuse3"], capture_output=True, text=True, check=False
+    )
+    if asked.returncode:
+        raise LookaheadError(f"pkg-config does not know fuse3:\n{asked.stderr.strip()}")
+    command = ["cc", "-O2", "-Wall", str(SOURCE), "-o", str(place), *shlex.split(asked.stdout)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise LookaheadError(f"could not build {SOURCE.name}:\n{done.stderr.strip()}")
+    return place
+
+
+@contextlib.contextmanager
+def mounted(
+    folder: Path, *, read_us: int, write_us: int, allocate_us: int, log: Callable[[str], None]
+) -> Iterator[Path]:
+    """Mount slow storage below *folder*; yield the place, which the server may write to."""
+    built = program(log)
+    behind, place = folder / "behind", folder / "slow"
+    for made in (behind, place):
+        made.mkdir(parents=True)
+        privilege.give(made)
+    command = [
+        str(built), "-r", str(read_us), "-w", str(write_us), "-a", str(allocate_us),
+        str(behind), str(place),
+    ]  # fmt: skip
+    output = (folder / "slowfs.log").open("w")
+    process = subprocess.Popen(command, stdout=output, stderr=output, start_new_session=True)
+    try:
+        end = time.monotonic() + PATIENCE_SECONDS
+        while not os.path.ismount(place):
+            if process.poll() is not None or time.monotonic() > end:
+                text = (folder / "slowfs.log").read_text().strip()
+                raise LookaheadError(f"could not mount slow storage: {text}")
+            time.sleep(0.05)
+        yield place
+    finally:
+        if os.path.ismount(place):
+            unmount = ["umount"] if os.geteuid() == 0 else ["fusermount3", "-u"]
+            subprocess.run([*unmount, str(place)], check=False)
+        try:
+            process.wait(timeout=PATIENCE_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.terminate()
+            process.wait()
+        output.close()
+        if not os.path.ismount(place):
+            shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,1 @@
+CREATE INDEX ON loaded (b, c) TABLESPACE {tablespace}

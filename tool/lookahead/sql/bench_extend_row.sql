@@ -1,0 +1,1 @@
+INSERT INTO loaded VALUES (1, 2, repeat('x', 1000));

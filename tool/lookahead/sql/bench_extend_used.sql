@@ -1,0 +1,1 @@
+SELECT count(DISTINCT (ctid::text::point)[0]) FROM loaded
