@@ -180,7 +180,7 @@ class LoadRunner(PairRunner[LoadCase]):
             "-h", str(cluster.socket_dir), "-p", str(PORT), "-U", SUPERUSER, "postgres",
         ]  # fmt: skip
         privilege.give(script)
-        done = privilege.run(command, cwd=cluster.dir, capture_output=True, text=True)
+        done = privilege.run(command, cwd=cluster.dir, capture_output=True)
         if done.returncode:
             raise RunFailed(f"pgbench failed: {done.stderr.strip()}")
 
