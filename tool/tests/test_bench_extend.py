@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
 from lookahead.bench_extend import CHECKS, DISK, GOALS, GROUPS, SLOW, STORAGES, cases
 from lookahead.bench_extend_run import growing_calls, size_faults
 from lookahead.bench_pairs import RunCell
