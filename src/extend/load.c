@@ -130,6 +130,12 @@ la_load_feed(LaLoad *load, BulkInsertState bistate, bool use_fsm)
 
 	if (bistate->next_free != InvalidBlockNumber)
 		left = bistate->last_free - bistate->next_free + 1;
+	else if (load->next_free != InvalidBlockNumber)
+	{
+		/* It has forgotten them.  They are for everybody, then. */
+		la_space_return(rel, load->next_free, load->last_free);
+		load->next_free = load->last_free = InvalidBlockNumber;
+	}
 	if (left >= LA_BATCH_BLOCKS || bistate->current_buf == InvalidBuffer)
 		return;
 	target = BufferGetBlockNumber(bistate->current_buf);
