@@ -64,7 +64,8 @@ typedef struct LaSpace
 /* heap_extend.c */
 extern bool la_extend_wanted(Relation rel);
 extern uint32 la_extend_step(BlockNumber nblocks);
-extern void la_heap_filled(Relation rel, BlockNumber target);
+extern void la_heap_filled(Relation rel, BlockNumber target,
+						   BlockNumber *size);
 
 /* space.c */
 extern bool la_space_add(Relation rel, BlockNumber nblocks, uint32 npages,
@@ -84,7 +85,9 @@ struct LaLoad
 	Relation	rel;			/* NULL: not known yet, or not ours */
 	Relation	toast;			/* its table for large values, or NULL */
 	BlockNumber toast_seen;		/* page of that which was looked at last */
+	BlockNumber toast_size;		/* its pages then */
 	BlockNumber seen;			/* page that was looked at last */
+	BlockNumber size;			/* pages of the table then */
 	BlockNumber pool_first;		/* pages that only this load knows of */
 	BlockNumber pool_last;
 	BlockNumber next_free;		/* what it had not used when last seen */

@@ -68,14 +68,26 @@ la_extend_step(BlockNumber nblocks)
 /*
  * Rows go to the page target of the table, which is another one than before.
  * If it is the last one, make more.
+ *
+ * size is the number of pages that the caller has seen last, or NULL.  If there
+ * are more now the server has added some since: the table is being filled, even
+ * if the last row went to an older page (the last piece of a large value does).
  */
 void
-la_heap_filled(Relation rel, BlockNumber target)
+la_heap_filled(Relation rel, BlockNumber target, BlockNumber *size)
 {
 	BlockNumber nblocks = RelationGetNumberOfBlocks(rel);
+	bool		has_grown = false;
 	LaSpace		space;
 
-	if (target + 1 == nblocks)
-		(void) la_space_add(rel, nblocks, la_extend_step(nblocks), NULL, true,
-							false, &space);
+	if (size)
+	{
+		has_grown = *size != InvalidBlockNumber && nblocks > *size;
+		*size = nblocks;
+	}
+	if (target + 1 != nblocks && !has_grown)
+		return;
+	if (la_space_add(rel, nblocks, la_extend_step(nblocks), NULL, true, false,
+					 &space) && size)
+		*size = RelationGetNumberOfBlocks(rel);
 }

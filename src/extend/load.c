@@ -99,7 +99,7 @@ la_load_toast(LaLoad *load, int options)
 	if (target == load->toast_seen || target == InvalidBlockNumber)
 		return;
 	load->toast_seen = target;
-	la_heap_filled(load->toast, target);
+	la_heap_filled(load->toast, target, &load->toast_size);
 }
 
 #if LA_HAVE_EXTEND_BY
@@ -200,7 +200,7 @@ la_load_feed(LaLoad *load, BulkInsertState bistate, bool use_fsm)
 	if (target == load->seen)
 		return;
 	load->seen = target;
-	la_heap_filled(load->rel, target);
+	la_heap_filled(load->rel, target, &load->size);
 }
 
 static void
@@ -349,6 +349,7 @@ la_load_begin(LaLoad *load)
 {
 	memset(load, 0, sizeof(*load));
 	load->seen = load->toast_seen = InvalidBlockNumber;
+	load->size = load->toast_size = InvalidBlockNumber;
 	load->pool_first = load->pool_last = InvalidBlockNumber;
 	load->next_free = load->last_free = InvalidBlockNumber;
 	load->outer = la_loads;

@@ -51,6 +51,7 @@ typedef struct LaFilled
 {
 	Relation	rel;
 	BlockNumber seen;			/* its target page when last looked at */
+	BlockNumber size;			/* its pages then */
 	bool		is_toast;		/* opened by us */
 } LaFilled;
 
@@ -165,6 +166,7 @@ la_filling_add(LaFilling *filling, Relation rel, bool is_toast)
 	}
 	filling->tables[filling->ntables].rel = rel;
 	filling->tables[filling->ntables].seen = InvalidBlockNumber;
+	filling->tables[filling->ntables].size = InvalidBlockNumber;
 	filling->tables[filling->ntables].is_toast = is_toast;
 	filling->ntables++;
 }
@@ -241,7 +243,7 @@ la_filling_look(LaFilling *filling)
 	table->seen = target;
 	filling->extensions -= la_extend_counters.extensions_total;
 	filling->pages -= la_extend_counters.pages_added_total;
-	la_heap_filled(table->rel, target);
+	la_heap_filled(table->rel, target, &table->size);
 	filling->extensions += la_extend_counters.extensions_total;
 	filling->pages += la_extend_counters.pages_added_total;
 }
@@ -365,7 +367,7 @@ la_row_inserted(Relation rel)
 	la_recent[i].relid = RelationGetRelid(rel);
 	la_recent[i].target = target;
 	if (la_extend_wanted(rel))
-		la_heap_filled(rel, target);
+		la_heap_filled(rel, target, NULL);
 }
 
 /*

@@ -128,7 +128,7 @@ LOADS_OF_ONE_TABLE = {
     "on conflict": "CREATE TABLE {} (a int PRIMARY KEY, b text);"
     " INSERT INTO {} SELECT * FROM source ON CONFLICT DO NOTHING",
     "single rows": f"{CREATE}; DO $$BEGIN FOR i IN 1..30000 LOOP"
-    " INSERT INTO {} VALUES (i, repeat('x', 200)); END LOOP@ END$$",
+    " INSERT INTO {} VALUES (i, repeat('x', 200))@ END LOOP@ END$$",
     "copy": f"{CREATE}; COPY {{}} FROM '%s/source.copy'",
     "copy, a row at a time": "CREATE TABLE {} (a int, b text DEFAULT random()::text);"
     " COPY {} FROM '%s/source.copy'",
@@ -350,8 +350,9 @@ def test_functions_look_at_the_table(loaded: Cluster, connection: Connection) ->
         "CREATE TABLE plain (a int CHECK (looks(a) = a), b text,"
         " c bigint DEFAULT (pgstattuple('filled')).table_len / 8192)"
     )
-    connection.execute(f"COPY plain (a, b) FROM '{loaded.dir}/source.copy' WHERE a < 2000")
-    assert value(connection, "SELECT count(*) FROM plain") == 1999
+    connection.execute(f"COPY (SELECT * FROM source LIMIT 300) TO '{loaded.dir}/few.copy'")
+    connection.execute(f"COPY plain (a, b) FROM '{loaded.dir}/few.copy'")
+    assert value(connection, "SELECT count(*) FROM plain") == 300
     # The function itself, in the statement that fills the table.
     connection.execute(
         "INSERT INTO plain (a, b) SELECT (pgstattuple('plain')).dead_tuple_count::int + a, b"
@@ -361,9 +362,9 @@ def test_functions_look_at_the_table(loaded: Cluster, connection: Connection) ->
     # By name, when it has just been made.
     connection.execute(
         "CREATE TABLE filled AS"
-        " SELECT a, b, (pgstattuple('filled'::text)).tuple_count * 0 AS c FROM source LIMIT 2000"
+        " SELECT a, b, (pgstattuple('filled'::text)).tuple_count * 0 AS c FROM source LIMIT 300"
     )
-    assert value(connection, "SELECT count(*) FROM filled") == 2000
+    assert value(connection, "SELECT count(*) FROM filled") == 300
     script(connection, "DROP FUNCTION looks() CASCADE; DROP FUNCTION looks(int) CASCADE")
 
 
@@ -564,7 +565,7 @@ def test_no_space(own_cluster: NewCluster) -> None:
             connection.execute(
                 f"INSERT INTO {table} SELECT i, repeat('x', 300) FROM generate_series(1, 40000) i"
             )
-            with pytest.raises(psycopg.OperationalError, match="extend"):
+            with pytest.raises(psycopg.Error, match="could not extend file"):
                 fill_up(connection, table)
             assert value(connection, f"SELECT pg_relation_size('{table}')") == LIMIT
             sound(connection, table)
