@@ -27,6 +27,8 @@ CONF = {
     "pg_lookahead.maintenance": "on",
     "max_worker_processes": "12",
     "max_parallel_maintenance_workers": "0",
+    # Blocks are counted: no more than the rows need.
+    "pg_lookahead.heap_extend_size": "0",
 }
 
 BLOCKS = 2500
