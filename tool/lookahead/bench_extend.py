@@ -54,7 +54,7 @@ WIDE_ROW_BYTES = 1060
 
 CONF = {
     "shared_buffers": "512MB",
-    "max_wal_size": "8GB",
+    "max_wal_size": "4GB",
     "checkpoint_timeout": "1h",
     "autovacuum": "off",
     "fsync": "on",

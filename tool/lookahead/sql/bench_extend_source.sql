@@ -1,1 +1,1 @@
-COPY (SELECT i, i * 7919 % 1000003, repeat('x', 44) FROM generate_series(1, {rows}) i) TO {file}
+COPY (SELECT i, i::bigint * 7919 % 1000003, repeat('x', 44) FROM generate_series(1, {rows}) i) TO {file}
