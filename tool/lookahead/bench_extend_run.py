@@ -52,15 +52,17 @@ CALL = re.compile(r"(?P<name>\w+)\(\d+(?:<(?P<path>[^>]*)>)?, (?P<rest>.*)\) += 
 
 
 def growing_calls(trace: str, file: str) -> int:
-    """Count the calls of a trace that made *file* longer.
+    """Count the calls of a trace that made *file*, or one of its continuations, longer.
 
     A file is as long as the furthest end that was written or allocated so far.
     """
-    longest = 0
+    wanted = re.compile(re.escape(file) + r"(\.\d+)?$")
+    longest: dict[str, int] = {}
     calls = 0
     for line in trace.splitlines():
         found = CALL.search(line)
-        if not found or not (found["path"] or "").endswith(file):
+        path = (found["path"] or "") if found else ""
+        if not found or not wanted.search(path):
             continue
         numbers = [int(text) for text in re.findall(r"\b\d+\b", found["rest"])]
         if found["name"] == "fallocate":
@@ -69,8 +71,8 @@ def growing_calls(trace: str, file: str) -> int:
             end = numbers[-1]
         else:
             end = numbers[-1] + int(found["got"])
-        if end > longest:
-            longest = end
+        if end > longest.get(path, 0):
+            longest[path] = end
             calls += 1
     return calls
 
