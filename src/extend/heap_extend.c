@@ -5,20 +5,24 @@
  *
  * An INSERT without an insert state of its own (INSERT, UPDATE, MERGE; not
  * COPY) fills one page, asks the free space map for another one, and adds a
- * single page to the table if there is none.  So a table that is being filled
- * is filled at its last page, and a session whose target is the last page says
- * that the next page will have to be made.  That is when we make it, and some
- * more, and put them where the server will look next:
+ * single page to the table if there is none with room for the row.  That the
+ * server has added a page is the sign that more will be needed, and the only
+ * one: a table whose rows come and go is filled at its last page, too, and then
+ * again from the front, where VACUUM has made room.  So we follow each page that
+ * the server adds by some more, and put them where it will look next:
  *
- *		pages	0 ............ 8191			target 8191: the last one
- *										->	8192 .. 8703 are added (4 MB),
- *											and in the free space map
- *		target	8191, then 8192, 8193, ... 8703: the last one again
+ *		pages	0 .. 8191	all full
+ *		page	8192		added by the server, for the next row
+ *						->	8193 .. 8704 are added (4 MB), and are in the free
+ *							space map
+ *		target	8193, 8194, ... 8704, then older pages with room, if there
+ *				are any by now; then 8705, added by the server
  *
  * How much: heap_extend_size, but not more than a sixteenth of the table, so
  * small tables are the size they are without us, and what is not needed after
  * all is never more than that.  Several sessions share what one of them has
- * made.
+ * made.  Where many wait for the end of one table the server itself adds more
+ * than it needs; while there are empty pages we add none.
  *
  * Temporary tables, catalogs and tables of other access methods are left to
  * themselves.
@@ -66,28 +70,22 @@ la_extend_step(BlockNumber nblocks)
 }
 
 /*
- * Rows go to the page target of the table, which is another one than before.
- * If it is the last one, make more.
+ * Rows go to another page of the table than before.  If the server has added
+ * pages, add some more.
  *
- * size is the number of pages that the caller has seen last, or NULL.  If there
- * are more now the server has added some since: the table is being filled, even
- * if the last row went to an older page (the last piece of a large value does).
+ * size is the number of pages that the caller has seen last; invalid if it has
+ * not looked yet.
  */
 void
-la_heap_filled(Relation rel, BlockNumber target, BlockNumber *size)
+la_heap_filled(Relation rel, BlockNumber *size)
 {
 	BlockNumber nblocks = RelationGetNumberOfBlocks(rel);
-	bool		has_grown = false;
+	bool		has_grown = *size != InvalidBlockNumber && nblocks > *size;
 	LaSpace		space;
 
-	if (size)
-	{
-		has_grown = *size != InvalidBlockNumber && nblocks > *size;
-		*size = nblocks;
-	}
-	if (target + 1 != nblocks && !has_grown)
-		return;
-	if (la_space_add(rel, nblocks, la_extend_step(nblocks), NULL, true, false,
-					 &space) && size)
+	*size = nblocks;
+	if (has_grown &&
+		la_space_add(rel, nblocks, la_extend_step(nblocks), NULL, true, false,
+					 &space))
 		*size = RelationGetNumberOfBlocks(rel);
 }

@@ -99,20 +99,23 @@ la_load_toast(LaLoad *load, int options)
 	if (target == load->toast_seen || target == InvalidBlockNumber)
 		return;
 	load->toast_seen = target;
-	la_heap_filled(load->toast, target, &load->toast_size);
+	la_heap_filled(load->toast, &load->toast_size);
 }
 
 #if LA_HAVE_EXTEND_BY
 
 /*
- * Does the statement use pages at the end of the table, so that it will need
- * more of them?
+ * Does the statement use pages that were added for it, so that it will need
+ * more of them?  Those are pages that we have made, and a last page that was
+ * not there when we looked before.
  */
 static bool
 la_is_at_end(const LaLoad *load, BlockNumber target, BlockNumber nblocks)
 {
-	return target + 1 == nblocks ||
-		(target >= load->pool_first && target <= load->pool_last);
+	if (target >= load->pool_first && target <= load->pool_last)
+		return true;
+	return target + 1 == nblocks && load->size != InvalidBlockNumber &&
+		nblocks > load->size;
 }
 
 /*
@@ -126,6 +129,7 @@ la_load_feed(LaLoad *load, BulkInsertState bistate, bool use_fsm)
 	BlockNumber nblocks;
 	uint32		left = 0;
 	uint32		step;
+	bool		at_end;
 	LaSpace		space;
 
 	if (bistate->next_free != InvalidBlockNumber)
@@ -145,7 +149,9 @@ la_load_feed(LaLoad *load, BulkInsertState bistate, bool use_fsm)
 
 	nblocks = RelationGetNumberOfBlocks(rel);
 	step = la_extend_step(nblocks);
-	if (left == 0 && !la_is_at_end(load, target, nblocks))
+	at_end = left > 0 || la_is_at_end(load, target, nblocks);
+	load->size = nblocks;
+	if (!at_end)
 		return;
 	if (left > 0 && bistate->last_free + 1 != nblocks)
 		return;					/* wait until they are used */
@@ -200,7 +206,7 @@ la_load_feed(LaLoad *load, BulkInsertState bistate, bool use_fsm)
 	if (target == load->seen)
 		return;
 	load->seen = target;
-	la_heap_filled(load->rel, target, &load->size);
+	la_heap_filled(load->rel, &load->size);
 }
 
 static void

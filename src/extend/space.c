@@ -20,11 +20,12 @@
  *			(file_extend.c), under the extension lock, which everybody holds
  *			who wants to add pages.  The pages are read when they are used.
  *
- * Nobody waits for the extension lock here: who finds it taken goes away, for
- * somebody else is just making space.  From 16 on the lock is tried first and
- * given back, because victim buffers are to be written out without it, and
- * ExtendBufferedRelBy() then takes it again; if another session was faster, it
- * is waited for as long as an ordinary extension takes.
+ * Who makes space holds the lock of the table's first page, which nobody else
+ * takes for a heap; others go away.  Nobody waits for the extension lock,
+ * either: if it is taken somebody else is just making space.  From 16 on it is
+ * tried first and given back, because victim buffers are to be written out
+ * without it, and ExtendBufferedRelBy() then takes it again; if another session
+ * was faster, it is waited for as long as an ordinary extension takes.
  *
  * All of it runs in a guard: an error (no space, a quota, no free buffer) is
  * counted and forgotten.  The server then extends by a single page when it
@@ -184,11 +185,17 @@ la_add_body(void *arg)
 {
 	LaSpaceRun *run = arg;
 
-	/* Empty pages are where the next rows will go. */
-	if (run->use_fsm &&
-		GetPageWithFreeSpace(run->rel, LA_EMPTY_SPACE) != InvalidBlockNumber)
+	/* One session at a time: the next would find nothing yet, and add more. */
+	if (!ConditionalLockPage(run->rel, 0, ExclusiveLock))
+	{
+		run->busy = true;
 		return;
-	la_add_pages(run);
+	}
+	/* Empty pages are where the next rows will go. */
+	if (!run->use_fsm ||
+		GetPageWithFreeSpace(run->rel, LA_EMPTY_SPACE) == InvalidBlockNumber)
+		la_add_pages(run);
+	UnlockPage(run->rel, 0, ExclusiveLock);
 }
 
 /*

@@ -5,7 +5,7 @@
  *
  *		ExecutorStart	INSERT, UPDATE, MERGE: the node that brings the rows
  *						gets another function, which first looks whether the
- *						table has come to its last page
+ *						server has added pages to the table
  *		ExecutorEnd		INSERT of a single row: look once, now that it is in
  *		ProcessUtility, ExecutorCheckPerms
  *						COPY FROM: a load begins; its table is known as soon as
@@ -88,6 +88,7 @@ static struct
 {
 	Oid			relid;
 	BlockNumber target;
+	BlockNumber size;			/* pages of the table then */
 }			la_recent[LA_RECENT];
 
 /* The COPY that has not yet got to the check of permissions. */
@@ -243,7 +244,7 @@ la_filling_look(LaFilling *filling)
 	table->seen = target;
 	filling->extensions -= la_extend_counters.extensions_total;
 	filling->pages -= la_extend_counters.pages_added_total;
-	la_heap_filled(table->rel, target, &table->size);
+	la_heap_filled(table->rel, &table->size);
 	filling->extensions += la_extend_counters.extensions_total;
 	filling->pages += la_extend_counters.pages_added_total;
 }
@@ -364,10 +365,12 @@ la_row_inserted(Relation rel)
 		(la_recent[i].relid == RelationGetRelid(rel) &&
 		 la_recent[i].target == target))
 		return;
+	if (la_recent[i].relid != RelationGetRelid(rel))
+		la_recent[i].size = InvalidBlockNumber;
 	la_recent[i].relid = RelationGetRelid(rel);
 	la_recent[i].target = target;
 	if (la_extend_wanted(rel))
-		la_heap_filled(rel, target, NULL);
+		la_heap_filled(rel, &la_recent[i].size);
 }
 
 /*

@@ -672,6 +672,31 @@ def test_standby_and_backup(own_cluster: NewCluster, server: Server) -> None:
         sound(connection, "filled")
 
 
+@pytest.mark.parametrize("statement", ["insert", "copy"])
+def test_rows_that_come_and_go(loaded: Cluster, connection: Connection, statement: str) -> None:
+    """A table that lives on the room that VACUUM makes does not grow for ever."""
+    connection.execute(f"COPY (SELECT * FROM source LIMIT 30000) TO '{loaded.dir}/some.copy'")
+    for table, setup in (("filled", on), ("plain", off)):
+        setup(connection)
+        connection.execute(f"CREATE TABLE {table} (n serial, a int, b text)")
+        connection.execute(f"INSERT INTO {table} (a, b) SELECT * FROM source")
+        for turn in range(12):
+            # Half of the rows of all pages, or all rows of some.
+            which = "n % 2 = 0" if turn % 2 else f"n <= (SELECT min(n) + 15000 FROM {table})"
+            connection.execute(
+                f"DELETE FROM {table} WHERE n IN"
+                f" (SELECT n FROM {table} WHERE {which} ORDER BY n LIMIT 30000)"
+            )
+            connection.execute(f"VACUUM {table}")
+            if statement == "copy":
+                connection.execute(f"COPY {table} (a, b) FROM '{loaded.dir}/some.copy'")
+            else:
+                connection.execute(f"INSERT INTO {table} (a, b) SELECT * FROM source LIMIT 30000")
+    filled, plain = pages(connection, "filled"), pages(connection, "plain")
+    assert answer(connection, "filled")[0] == answer(connection, "plain")[0]
+    assert filled.size <= plain.size * 9 // 8, (filled, plain)
+
+
 def test_vacuum_does_not_truncate_it(connection: Connection) -> None:
     """What is spare is too little for VACUUM to want it back."""
     connection.execute("CREATE TABLE filled AS SELECT * FROM source LIMIT 0")
