@@ -64,7 +64,8 @@ typedef struct LaSpace
 /* heap_extend.c */
 extern bool la_extend_wanted(Relation rel);
 extern uint32 la_extend_step(BlockNumber nblocks);
-extern void la_heap_filled(Relation rel, BlockNumber *size);
+extern void la_heap_filled(Relation rel, BlockNumber target,
+						   BlockNumber *size);
 
 /* space.c */
 extern bool la_space_add(Relation rel, BlockNumber nblocks, uint32 npages,

@@ -74,14 +74,20 @@ la_extend_step(BlockNumber nblocks)
  * pages, add some more.
  *
  * size is the number of pages that the caller has seen last; invalid if it has
- * not looked yet.
+ * not looked yet.  A page below that is no news, and the size is not asked for:
+ * on some file systems that is a request, and waits for others.
  */
 void
-la_heap_filled(Relation rel, BlockNumber *size)
+la_heap_filled(Relation rel, BlockNumber target, BlockNumber *size)
 {
-	BlockNumber nblocks = RelationGetNumberOfBlocks(rel);
-	bool		has_grown = *size != InvalidBlockNumber && nblocks > *size;
+	BlockNumber nblocks;
+	bool		has_grown;
 	LaSpace		space;
+
+	if (*size != InvalidBlockNumber && target < *size)
+		return;
+	nblocks = RelationGetNumberOfBlocks(rel);
+	has_grown = *size != InvalidBlockNumber && nblocks > *size;
 
 	*size = nblocks;
 	if (has_grown &&

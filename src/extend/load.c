@@ -99,7 +99,8 @@ la_load_toast(LaLoad *load, int options)
 	if (target == load->toast_seen || target == InvalidBlockNumber)
 		return;
 	load->toast_seen = target;
-	la_heap_filled(load->toast, &load->toast_size);
+	/* The last piece of a value may go to an older page. */
+	la_heap_filled(load->toast, InvalidBlockNumber, &load->toast_size);
 }
 
 #if LA_HAVE_EXTEND_BY
@@ -146,6 +147,10 @@ la_load_feed(LaLoad *load, BulkInsertState bistate, bool use_fsm)
 	if (target == load->seen)
 		return;
 	load->seen = target;
+
+	if (left == 0 && load->size != InvalidBlockNumber && target < load->size &&
+		(target < load->pool_first || target > load->pool_last))
+		return;					/* it fills pages that were there before */
 
 	nblocks = RelationGetNumberOfBlocks(rel);
 	step = la_extend_step(nblocks);
@@ -206,7 +211,7 @@ la_load_feed(LaLoad *load, BulkInsertState bistate, bool use_fsm)
 	if (target == load->seen)
 		return;
 	load->seen = target;
-	la_heap_filled(load->rel, &load->size);
+	la_heap_filled(load->rel, target, &load->size);
 }
 
 static void

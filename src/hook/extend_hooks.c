@@ -81,12 +81,13 @@ static LaFilling *la_last_filling = NULL;
 
 /*
  * Where single rows went last.  Tables that share an entry only make us look
- * more often.
+ * more often; a table that VACUUM has cut grows by single pages until it is as
+ * large again.
  */
 #define LA_RECENT	64
 static struct
 {
-	Oid			relid;
+	Oid			file;			/* its relfilenode */
 	BlockNumber target;
 	BlockNumber size;			/* pages of the table then */
 }			la_recent[LA_RECENT];
@@ -244,7 +245,10 @@ la_filling_look(LaFilling *filling)
 	table->seen = target;
 	filling->extensions -= la_extend_counters.extensions_total;
 	filling->pages -= la_extend_counters.pages_added_total;
-	la_heap_filled(table->rel, &table->size);
+	/* The last piece of a large value may go to an older page. */
+	la_heap_filled(table->rel,
+				   table->is_toast ? InvalidBlockNumber : target,
+				   &table->size);
 	filling->extensions += la_extend_counters.extensions_total;
 	filling->pages += la_extend_counters.pages_added_total;
 }
@@ -358,19 +362,20 @@ la_filling_end(QueryDesc *desc)
 static void
 la_row_inserted(Relation rel)
 {
-	int			i = RelationGetRelid(rel) % LA_RECENT;
+	Oid			file = rel->rd_rel->relfilenode;
+	int			i = file % LA_RECENT;
 	BlockNumber target = RelationGetTargetBlock(rel);
 
 	if (target == InvalidBlockNumber ||
-		(la_recent[i].relid == RelationGetRelid(rel) &&
+		(la_recent[i].file == file &&
 		 la_recent[i].target == target))
 		return;
-	if (la_recent[i].relid != RelationGetRelid(rel))
+	if (la_recent[i].file != file)
 		la_recent[i].size = InvalidBlockNumber;
-	la_recent[i].relid = RelationGetRelid(rel);
+	la_recent[i].file = file;
 	la_recent[i].target = target;
 	if (la_extend_wanted(rel))
-		la_heap_filled(rel, &la_recent[i].size);
+		la_heap_filled(rel, target, &la_recent[i].size);
 }
 
 /*
