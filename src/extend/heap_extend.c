@@ -7,9 +7,10 @@
  * COPY) fills one page, asks the free space map for another one, and adds a
  * single page to the table if there is none with room for the row.  That the
  * server has added a page is the sign that more will be needed, and the only
- * one: a table whose rows come and go is filled at its last page, too, and then
- * again from the front, where VACUUM has made room.  So we follow each page that
- * the server adds by some more, and put them where it will look next:
+ * one: a table whose rows come and go is filled at its last page, too, and
+ * then again from the front, where VACUUM has made room.  So we follow each
+ * page that the server adds by some more, and put them where it will look
+ * next:
  *
  *		pages	0 .. 8191	all full
  *		page	8192		added by the server, for the next row
