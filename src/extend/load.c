@@ -58,6 +58,9 @@
  */
 #define LA_BATCH_BLOCKS		16
 
+/* Loads of one table that share what one of them may add. */
+#define LA_LOADS_BESIDE		4
+
 static TableAmRoutine la_heap;	/* filled in when first needed */
 
 static LaLoad *la_loads = NULL; /* the innermost first */
@@ -160,6 +163,11 @@ la_load_feed(LaLoad *load, BulkInsertState bistate, bool use_fsm)
 		return;
 	if (left > 0 && bistate->last_free + 1 != nblocks)
 		return;					/* wait until they are used */
+
+	/* Others load the table, too, and each may have a rest when it ends. */
+	if (left == 0 && load->pool_last != InvalidBlockNumber &&
+		load->pool_last + 1 != nblocks)
+		step /= LA_LOADS_BESIDE;
 	if (!la_space_add(rel, nblocks, step, bistate->strategy,
 					  use_fsm && left == 0, true, &space))
 		return;
