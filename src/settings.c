@@ -24,6 +24,7 @@
 
 bool		la_bitmapscan = true;
 bool		la_enabled = true;
+bool		la_leafscan = true;
 bool		la_seqscan = false;
 bool		la_maintenance = false;
 int			la_io_workers = LA_DEFAULT_IO_WORKERS;
@@ -136,6 +137,15 @@ la_settings_define(void)
 							LA_PGC_RESTART,
 							0,
 							NULL, NULL, NULL);
+
+	DefineCustomBoolVariable("pg_lookahead.leafscan",
+							 "Enables look-ahead for the leaf pages of B-tree indexes.",
+							 "Used by index scans, index-only scans and bitmap index scans.",
+							 &la_leafscan,
+							 true,
+							 PGC_USERSET,
+							 0,
+							 NULL, NULL, NULL);
 
 	DefineCustomBoolVariable("pg_lookahead.maintenance",
 							 "Enables look-ahead for VACUUM, ANALYZE, index builds, CLUSTER and COPY TO.",

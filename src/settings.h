@@ -69,6 +69,7 @@ typedef enum LaMethodId
 
 extern bool la_bitmapscan;
 extern bool la_enabled;
+extern bool la_leafscan;
 extern bool la_seqscan;
 extern bool la_maintenance;
 extern int	la_io_workers;		/* processes, -1: see above */

@@ -15,6 +15,7 @@
 #include "postgres.h"
 
 #include <sys/resource.h>
+#include <time.h>
 
 #include "window/waits.h"
 
@@ -36,4 +37,50 @@ la_sleeps(void)
 	if (getrusage(LA_RUSAGE_WHO, &usage) != 0)
 		return 0;
 	return usage.ru_nvcsw;
+}
+
+/*
+ * How often this process had slept when la_has_slept() looked last, and whether
+ * some of what came since may have been our own.
+ */
+static long la_last_sleeps = 0;
+bool		la_sleeps_are_stale = true;
+
+/*
+ * Has this process slept since we last asked?  Costs a system call.
+ */
+bool
+la_has_slept(void)
+{
+	long		sleeps = la_sleeps();
+	bool		slept = sleeps != la_last_sleeps;
+
+	la_sleeps_are_stale = false;
+	la_last_sleeps = sleeps;
+	return slept;
+}
+
+/*
+ * How long has this process computed so far, in nanoseconds?
+ */
+int64
+la_cpu_ns(void)
+{
+	struct timespec ts;
+
+	if (clock_gettime(CLOCK_THREAD_CPUTIME_ID, &ts) != 0)
+		return 0;
+	return (int64) ts.tv_sec * 1000000000 + ts.tv_nsec;
+}
+
+/*
+ * Nanoseconds since some point in the past.
+ */
+int64
+la_wall_ns(void)
+{
+	instr_time	now;
+
+	INSTR_TIME_SET_CURRENT(now);
+	return (int64) (INSTR_TIME_GET_DOUBLE(now) * 1e9);
 }

@@ -22,6 +22,14 @@ la_blocks_read(void)
 	return pgBufferUsage.shared_blks_read + pgBufferUsage.local_blks_read;
 }
 
+/* A visit that took less than this was no wait for storage. */
+#define LA_WAIT_MIN_NS		10000
+
+extern bool la_sleeps_are_stale;
+
 extern long la_sleeps(void);
+extern bool la_has_slept(void);
+extern int64 la_cpu_ns(void);
+extern int64 la_wall_ns(void);
 
 #endif							/* LA_WAITS_H */
