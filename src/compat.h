@@ -308,8 +308,8 @@ la_bt_start_arrays(IndexScanDesc scan, ScanDirection direction)
 #endif
 
 /*
- * Marks on a B-tree scan's key that it has no value at the moment.  18 has them,
- * for skip scans.
+ * Marks on a B-tree scan's key that it has no value at the moment.  18 has
+ * them, for skip scans.
  */
 #if PG_VERSION_NUM >= 180000
 #define LA_BT_NO_VALUE \

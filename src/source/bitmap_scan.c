@@ -37,13 +37,13 @@
  *
  * The stream of 18 is in front of the scan by as much as it likes, and what it
  * has begun to read is in shared buffers or on its way there.  Advice is of use
- * only beyond that, so with method "advice" the first block that is not resident
- * is taken for the place of the scan.  With I/O workers it is better to have
- * them read earlier than the stream would: its depth is bounded by the pins that
- * one backend may have, and a worker that does not get a processor in time makes
- * the scan wait.  Blocks that were read in advance need no pin.  So "auto" is
- * "aio" there, which advises the kernel, too; and the window begins a little
- * deeper than the stream is at that moment.
+ * only beyond that, so with method "advice" the first block that is not
+ * resident is taken for the place of the scan.  With I/O workers it is better
+ * to have them read earlier than the stream would: its depth is bounded by the
+ * pins that one backend may have, and a worker that does not get a processor in
+ * time makes the scan wait.  Blocks that were read in advance need no pin.  So
+ * "auto" is "aio" there, and the window begins a little deeper than the stream
+ * is at that moment.
  *
  * Starting, and when to stop.  It starts as index scans do, when blocks were
  * visited and waited for: a LIMIT that ends within the first blocks has read
@@ -491,8 +491,8 @@ la_node_prefetch(LaBitmapScan *scan, bool on)
 #if LA_HAVE_BITMAP_STREAM
 
 /*
- * The limit that aio.c sets is for windows that are not consumed in the order in
- * which they are read.
+ * The limit that aio.c sets is for windows that are not consumed in the order
+ * in which they are read.
  */
 static int
 la_most_sorted_blocks(void)

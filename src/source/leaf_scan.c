@@ -23,8 +23,8 @@
  *								watch, or step on in the window and fill it
  *
  * The window is the same as that of table blocks, and so are the pace and the
- * methods; the source is leaf_walk.c.  Backward scans gain most: the pages of an
- * index built in one go lie in descending order then, which no kernel reads
+ * methods; the source is leaf_walk.c.  Backward scans gain most: the pages of
+ * an index built in one go lie in descending order then, which no kernel reads
  * ahead, and which a sorted window turns into a few large reads.
  *
  * Whom to follow?  If there is a scout for table blocks it is in front of the
@@ -40,8 +40,8 @@
  *
  * A scan with IN-lists, or a skip scan, descends again for the next value when
  * that is far away.  The move is not one to a neighbour then: the window is
- * dropped, and looking ahead begins again only when the scan goes from neighbour
- * to neighbour and waits.
+ * dropped, and looking ahead begins again only when the scan goes from
+ * neighbour to neighbour and waits.
  *
  * Copyright (c) 2026, the pg_lookahead authors
  *
@@ -264,7 +264,8 @@ la_leaf_scan_restart(LaLeafScan *leaf, IndexScanDesc desc)
 	if (leaf->state == LA_LEAF_OUT)
 		return;
 	la_leaf_drop(leaf);
-	leaf->desc = desc->xs_snapshot->snapshot_type == SNAPSHOT_MVCC ? desc : NULL;
+	leaf->desc = desc->xs_snapshot->snapshot_type == SNAPSHOT_MVCC ?
+		desc : NULL;
 	la_pace_init(&leaf->pace, la_start_after,
 				 leaf->window ? Min(la_max_distance, leaf->window->limit) :
 				 la_max_distance,
@@ -524,7 +525,8 @@ la_leaf_moved(LaLeafScan *leaf, ScanDirection direction, bool is_adjacent,
 		la_leaf_drop(leaf);
 		leaf->direction = direction;
 	}
-	leaf->adjacent = is_adjacent ? Min(leaf->adjacent + 1, LA_ARRAY_ADJACENT) : 0;
+	leaf->adjacent = is_adjacent ?
+		Min(leaf->adjacent + 1, LA_ARRAY_ADJACENT) : 0;
 	if (leaf->has_read)
 		la_pace_moved(&leaf->pace, blkno);
 	if (leaf->state == LA_LEAF_WATCHING)

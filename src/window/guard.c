@@ -32,8 +32,8 @@
  * which could be left behind; if one did, the error is passed on.
  *
  * Guarded bodies may nest: the scout, which runs in one, has another fill the
- * window of leaf pages that it is about to need.  An error of the inner one ends
- * there.
+ * window of leaf pages that it is about to need.  An error of the inner one
+ * ends there.
  *
  * A leader of parallel workers serves no interrupt inside: the messages of its
  * workers would come up there, be silenced, and be gone.  Everybody else does,
@@ -55,7 +55,7 @@
 #include "utils/snapmgr.h"
 #include "window/guard.h"
 
-/* The resource owner that was current outside of all guarded bodies, or NULL. */
+/* The resource owner that was current outside of all guarded bodies. */
 static ResourceOwner la_outer_owner = NULL;
 
 /* The last error that ended here. */
