@@ -25,7 +25,7 @@
 bool		la_bitmapscan = true;
 bool		la_enabled = true;
 bool		la_leafscan = true;
-bool		la_seqscan = false;
+bool		la_seqscan = true;
 bool		la_maintenance = false;
 int			la_io_workers = LA_DEFAULT_IO_WORKERS;
 int			la_io_batch_size = LA_DEFAULT_IO_BATCH_SIZE;
@@ -248,7 +248,7 @@ la_settings_define(void)
 							 "Works on 15 to 17; later servers read sequential scans ahead "
 							 "themselves.",
 							 &la_seqscan,
-							 false,
+							 true,
 							 PGC_USERSET,
 							 0,
 							 NULL, NULL, NULL);

@@ -20,14 +20,27 @@
  *
  * Watching.  Once in LA_CHECK_BLOCKS blocks we look whether blocks were read
  * since, and whether the process has slept.  When that was so twice, look-ahead
- * begins, and from then on the frontier is kept in front of the scan: see
+ * is wanted.
+ *
+ * Is it worth it?  The kernel reads a sequential scan ahead, and on a fast
+ * device hides most of the waits.  What is left to win is the copy into shared
+ * buffers, and a page that another processor has copied is a cold one to ours:
+ * serial scans that waited for a sixth of the time became a tenth slower.  So a
+ * serial scan is timed for LA_SEQ_MEASURE blocks, again and again, and
+ * look-ahead begins when it has waited for more than LA_SEQ_WAITED().  Parallel
+ * scans defeat the kernel's read-ahead, and direct I/O has none: they begin at
+ * once.
+ *
+ * From then on the frontier is kept in front of the scan: see
  * window/frontier.c.  If the blocks turn out to be in shared buffers it rests
  * until the scan waits again.
  *
  *		WATCHING --- waited twice ---> LOOKING <--- waited --- RESTING
  *			^							  |  `--- all there ------^
  *			'---- the scan starts anew ---'
- *		OUT: no method, other direction, addresses that are no blocks, an error
+ *		OUT: no method, other direction, addresses that are no blocks, an error,
+ *		or LA_SEQ_GIVE_UP blocks without a reason to begin; the server's function
+ *		is put back
  *
  * Parallel scans.  Processes take chunks of blocks from a counter in shared
  * memory, which tells us where the scan is.  The server's chunks grow with the
@@ -80,6 +93,15 @@ la_seq_scan_register(MemoryContext query_context, SeqScanState *node)
 #define LA_CHECK_BLOCKS		16
 #define LA_SEQ_START_WAITS	2
 
+/* A serial scan of buffered files is timed for so many blocks. */
+#define LA_SEQ_MEASURE		2048
+
+/* A scan that has not begun to look ahead after so many blocks never does. */
+#define LA_SEQ_GIVE_UP		32768
+
+/* Look-ahead begins if it has waited for more than this part of the time. */
+#define LA_SEQ_WAITED(ns)	((ns) / 20 * 7)
+
 typedef enum LaSeqState
 {
 	LA_SEQ_WATCHING,			/* counts waits; no look-ahead yet */
@@ -94,14 +116,19 @@ typedef struct LaSeqScan
 
 	/* immutable */
 	SeqScanState *node;
+	ExecProcNodeMtd server_exec;	/* the node's execution function before */
 	bool		is_parallel;
 
 	LaSeqState	state;
 	BlockNumber current;		/* the block of the last row */
 	bool		has_begun;		/* "frontier" is open */
+	uint64		began_at;		/* position */
 	uint64		position;		/* of the scan, when we looked last */
 	uint64		next_check;
 	int			waits;
+	uint64		measured_from;	/* position; see la_seq_is_worth_it() */
+	int64		measured_wall_ns;	/* the time then; 0: not measuring */
+	int64		measured_cpu_ns;
 	int64		reads;			/* la_blocks_read(), when we looked last */
 	long		sleeps;			/* la_sleeps(), likewise */
 	LaFrontier	frontier;
@@ -171,6 +198,8 @@ la_seq_end(LaSeqScan *scan, LaSeqState state)
 		la_frontier_close(&scan->frontier, scan->position);
 	scan->has_begun = false;
 	scan->state = state;
+	if (state == LA_SEQ_OUT)
+		ExecSetExecProcNode(&scan->node->ss.ps, scan->server_exec);
 }
 
 /*
@@ -270,8 +299,10 @@ la_seq_begin(LaSeqScan *scan, BlockNumber blkno)
 	scan->base.method_name = method->name;
 	scan->state = LA_SEQ_WATCHING;
 	scan->position = la_seq_position(scan, blkno);
+	scan->began_at = scan->position;
 	scan->next_check = scan->position;
 	scan->waits = 0;
+	scan->measured_wall_ns = 0;
 	scan->reads = la_blocks_read();
 	scan->sleeps = la_sleeps();
 }
@@ -322,6 +353,36 @@ la_seq_waited(LaSeqScan *scan)
 }
 
 /*
+ * See the file header.
+ */
+static bool
+la_seq_is_worth_it(LaSeqScan *scan)
+{
+	int64		wall_ns;
+	int64		cpu_ns;
+	bool		worth = false;
+
+	if (scan->is_parallel || la_direct_io() || la_start_after == 0)
+		return true;
+	if (scan->measured_wall_ns != 0 &&
+		scan->position - scan->measured_from < LA_SEQ_MEASURE)
+		return false;
+
+	wall_ns = la_wall_ns();
+	cpu_ns = la_cpu_ns();
+	if (scan->measured_wall_ns != 0)
+	{
+		int64		took = wall_ns - scan->measured_wall_ns;
+
+		worth = took - (cpu_ns - scan->measured_cpu_ns) > LA_SEQ_WAITED(took);
+	}
+	scan->measured_from = scan->position;
+	scan->measured_wall_ns = wall_ns;
+	scan->measured_cpu_ns = cpu_ns;
+	return worth;
+}
+
+/*
  * Once in LA_CHECK_BLOCKS blocks.
  */
 static void
@@ -333,11 +394,19 @@ la_seq_check(LaSeqScan *scan)
 	switch (scan->state)
 	{
 		case LA_SEQ_WATCHING:
+			if (scan->position - scan->began_at > LA_SEQ_GIVE_UP &&
+				la_start_after > 0)
+			{
+				la_seq_end(scan, LA_SEQ_OUT);
+				return;
+			}
 			if (waited)
 				scan->waits++;
 			if (scan->waits < Min(LA_SEQ_START_WAITS, la_start_after) &&
 				!(la_owner_is_valid(ref) &&
 				  pg_atomic_read_u32(&ref->owner->started) != 0))
+				return;
+			if (!la_seq_is_worth_it(scan))
 				return;
 			scan->base.counters.scans_total++;
 			scan->state = LA_SEQ_LOOKING;
@@ -524,6 +593,7 @@ la_seq_scan_register(MemoryContext query_context, SeqScanState *node)
 	entry->scan = scan;
 	la_last_node = NULL;
 
+	scan->server_exec = node->ss.ps.ExecProcNodeReal;
 	ExecSetExecProcNode(&node->ss.ps, la_ExecSeqScan);
 	return &scan->base;
 }
@@ -536,6 +606,7 @@ la_seq_scan_pause(LaFollowed *followed)
 	/* What the process sleeps while its client is away is no wait. */
 	if (scan->has_begun)
 		scan->sleeps = la_sleeps();
+	scan->measured_wall_ns = 0;
 }
 
 /*
