@@ -39,8 +39,8 @@
  *			^							  |  `--- all there ------^
  *			'---- the scan starts anew ---'
  *		OUT: no method, other direction, addresses that are no blocks, an error,
- *		or LA_SEQ_GIVE_UP blocks without a reason to begin; the server's function
- *		is put back
+ *		or LA_SEQ_GIVE_UP blocks without a reason to begin; the server's own
+ *		function is put back
  *
  * Parallel scans.  Processes take chunks of blocks from a counter in shared
  * memory, which tells us where the scan is.  The server's chunks grow with the
