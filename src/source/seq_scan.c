@@ -159,6 +159,7 @@ static laseq_hash *la_seq_nodes = NULL;
 static SeqScanState *la_last_node = NULL;
 static LaSeqScan *la_last_seq = NULL;
 
+static TupleTableSlot *la_ExecSeqScan(PlanState *pstate);
 static void la_seq_scan_pause(LaFollowed *followed);
 static void la_seq_scan_finish(LaFollowed *followed);
 static void la_seq_scan_forget(LaFollowed *followed);
@@ -198,7 +199,9 @@ la_seq_end(LaSeqScan *scan, LaSeqState state)
 		la_frontier_close(&scan->frontier, scan->position);
 	scan->has_begun = false;
 	scan->state = state;
-	if (state == LA_SEQ_OUT)
+	/* Unless somebody else has taken our place meanwhile, and calls us. */
+	if (state == LA_SEQ_OUT &&
+		scan->node->ss.ps.ExecProcNodeReal == la_ExecSeqScan)
 		ExecSetExecProcNode(&scan->node->ss.ps, scan->server_exec);
 }
 
