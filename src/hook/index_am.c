@@ -58,7 +58,7 @@ la_amgettuple(IndexScanDesc desc, ScanDirection direction)
 	if (scan->skip > 0)
 	{
 		scan->skip--;
-		return la_index_scan_ask(scan, direction);
+		return scan->amgettuple(desc, direction);
 	}
 	return la_index_scan_next(scan, direction);
 }

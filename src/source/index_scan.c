@@ -409,6 +409,8 @@ la_close_gap(LaIndexScan *scan)
 	if (scan->gap_timed || la_blocks_read() != scan->gap_reads)
 	{
 		scan->cached = 0;
+		if (la_blocks_read() != scan->gap_reads)
+			la_leaf_wake(scan->target.leaf);
 		la_judge_gap(scan);
 		scan->reads_seen = la_blocks_read();
 		return;
@@ -806,7 +808,8 @@ la_at_end(LaIndexScan *scan)
 static inline bool
 la_may_skip_quiet(LaIndexScan *scan)
 {
-	if (!la_is_quiet(scan) || scan->is_dear)
+	if (!la_is_quiet(scan) || scan->is_dear ||
+		!la_leaf_is_calm(scan->target.leaf))
 		return false;
 	scan->skip_turn = !scan->skip_turn;
 	return scan->skip_turn;
@@ -873,7 +876,8 @@ la_arrive(LaIndexScan *scan, ScanDirection direction, bool found)
 		scan->gap_open = true;
 		scan->gap_timed = false;
 		scan->gap_reads = la_blocks_read();
-		if (scan->cached >= LA_CACHED_AFTER && !scan->is_dear)
+		if (scan->cached >= LA_CACHED_AFTER && !scan->is_dear &&
+			la_leaf_is_calm(scan->target.leaf))
 		{
 			la_skip(scan, scan->cached_skip);
 			scan->cached_skip = Min(scan->cached_skip * 2, LA_MAX_SKIP);

@@ -27,6 +27,9 @@
  * an index built in one go lie in descending order then, which no kernel reads
  * ahead, and which a sorted window turns into a few large reads.
  *
+ * As long as no leaf page is read nothing is to be observed, and moves may be
+ * missed; index_scan.c then passes over most calls (la_leaf_is_calm()).
+ *
  * Whom to follow?  If there is a scout for table blocks it is in front of the
  * query's own scan, and it is the one that waits for leaf pages.  So the scout
  * is followed as long as it is open.
@@ -66,8 +69,8 @@
 /* And before the values of its arrays are no bound any more. */
 #define LA_ARRAY_ADJACENT	8
 
-/* Pages read without a wait, after which only the clock is looked at. */
-#define LA_QUIET_AFTER		64
+/* Moves in a row without a read, after which all is taken for cached. */
+#define LA_CACHED_AFTER		4
 
 /* All leaf scans of running queries. */
 static dlist_head la_leaves = DLIST_STATIC_INIT(la_leaves);
@@ -274,6 +277,7 @@ la_leaf_scan_restart(LaLeafScan *leaf, IndexScanDesc desc)
 	leaf->direction = NoMovementScanDirection;
 	leaf->adjacent = 0;
 	leaf->has_read = false;
+	leaf->cached = 0;
 	leaf->quiet_reads = 0;
 	leaf->start_wanted = false;
 }
@@ -491,8 +495,11 @@ la_leaf_judge_watching(LaLeafScan *leaf, const LaCrossing *crossing)
 	if (!crossing->missed)
 	{
 		la_pace_passed(&leaf->pace);
+		if (leaf->cached < LA_CACHED_AFTER && ++leaf->cached == LA_CACHED_AFTER)
+			leaf->has_read = false;
 		return;
 	}
+	leaf->cached = 0;
 	leaf->has_read = true;
 	leaf->quiet_reads = crossing->waited ? 0 : leaf->quiet_reads + 1;
 	if (la_leaf_tell_pace(leaf, crossing))
@@ -558,7 +565,7 @@ la_leaf_scan_cross(LaLeafScan *leaf, amgettuple_function ask,
 	BlockNumber right = pos->nextPage;
 	int64		reads = la_blocks_read();
 	LaCrossing	crossing = {0};
-	bool		is_quiet = leaf->quiet_reads >= LA_QUIET_AFTER;
+	bool		is_quiet = leaf->quiet_reads >= LA_LEAF_QUIET_AFTER;
 	long		sleeps = 0;
 	instr_time	start;
 	bool		found;

@@ -62,7 +62,8 @@ typedef struct LaLeafScan
 	LaPace		pace;
 	ScanDirection direction;
 	int			adjacent;		/* moves to a neighbour in a row, saturating */
-	bool		has_read;		/* a leaf page was read in this (re)scan */
+	bool		has_read;		/* a leaf page was read lately */
+	int			cached;			/* moves in a row without a read */
 	uint32		quiet_reads;	/* pages read since the last wait */
 	bool		start_wanted;	/* the pace has said so */
 
@@ -101,6 +102,34 @@ extern bool la_leaf_scan_cross(LaLeafScan *leaf, amgettuple_function ask,
 extern int64 la_leaf_scan_bitmap(LaLeafScan *leaf, IndexScanDesc desc,
 								 TIDBitmap *tbm);
 extern int	la_leaf_scan_in_flight(void);
+
+/* Pages read without a wait, after which only the clock is looked at. */
+#define LA_LEAF_QUIET_AFTER	64
+
+/*
+ * Is there nothing to be observed, so that a move to another page may be
+ * missed?  "leaf" may be NULL.
+ */
+static inline bool
+la_leaf_is_calm(const LaLeafScan *leaf)
+{
+	return leaf == NULL || leaf->desc == NULL ||
+		(leaf->state == LA_LEAF_WATCHING &&
+		 (!leaf->has_read || leaf->quiet_reads >= LA_LEAF_QUIET_AFTER));
+}
+
+/*
+ * Something was read; it may have been a leaf page that we have not seen.
+ */
+static inline void
+la_leaf_wake(LaLeafScan *leaf)
+{
+	if (leaf != NULL)
+	{
+		leaf->has_read = true;
+		leaf->cached = 0;
+	}
+}
 
 /*
  * Ask a scan of a B-tree for its next entry.  "leaf" may be NULL.
