@@ -27,6 +27,11 @@
  * an index built in one go lie in descending order then, which no kernel reads
  * ahead, and which a sorted window turns into a few large reads.
  *
+ * Where damage is to be put up with (zero_damaged_pages,
+ * ignore_checksum_failure) leaf pages are left alone: the walk reads pages of
+ * the level above that the query may never come to, and would repair or accept
+ * them in silence.
+ *
  * As long as no leaf page is read nothing is to be observed, and moves may be
  * missed; index_scan.c then passes over most calls (la_leaf_is_calm()).
  *
@@ -58,6 +63,7 @@
 #include "source/leaf_scan.h"
 #include "source/scout.h"
 #include "source/uncounted.h"
+#include "storage/bufpage.h"
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
 #include "window/guard.h"
@@ -396,6 +402,7 @@ la_leaf_start(LaLeafScan *leaf)
 		};
 
 		if ((method->id == LA_METHOD_NONE && la_method != LA_METHOD_NONE) ||
+			zero_damaged_pages || ignore_checksum_failure ||
 			!la_scout_is_allowed(&target))
 		{
 			la_leaf_enter(leaf, LA_LEAF_OUT);
