@@ -319,6 +319,13 @@ la_bt_start_arrays(IndexScanDesc scan, ScanDirection direction)
 #endif
 
 /*
+ * 18 declares this in a header.
+ */
+#if PG_VERSION_NUM < 180000
+extern PGDLLIMPORT bool ignore_checksum_failure;
+#endif
+
+/*
  * Cleanup of asynchronous I/O after an error that we swallow.
  */
 #if LA_HAVE_AIO
