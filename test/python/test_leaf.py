@@ -17,7 +17,7 @@ import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -324,6 +324,17 @@ CASES = {
     "dense_list_backward": Case(
         f"SELECT a FROM leafy WHERE a IN ({every(9)}) ORDER BY a DESC", ONLY, "leafy_a"
     ),
+    "two_lists": Case(
+        "SELECT b, e FROM leafy WHERE b IN (3, 4, 5, 20) AND b IN (4, 5, 6, 20) ORDER BY b, e",
+        ONLY, "leafy_be",
+    ),
+    "no_value": Case(
+        "SELECT b, e FROM leafy WHERE b IN (3, 4) AND b IN (5, 6) ORDER BY b, e", ONLY, "leafy_be",
+        far=False,
+    ),
+    "null_in_list": Case(
+        "SELECT b, e FROM leafy WHERE b IN (3, NULL, 20) ORDER BY b, e", ONLY, "leafy_be"
+    ),
     # Other kinds of indexes.
     "include": Case("SELECT i, id FROM leafy WHERE i > 900 ORDER BY i", ONLY, "leafy_i"),
     "include_backward": Case("SELECT i, t FROM leafy ORDER BY i DESC", ONLY, "leafy_i"),
@@ -387,6 +398,28 @@ CASES = {
     "bitmap_grown": Case("SELECT k, id FROM grown WHERE k < 9000", BITMAP, "grown_k"),
     "bitmap_list": Case(
         "SELECT b, e FROM leafy WHERE b IN (3, 4, 5, 20, 21, 40)", BITMAP, "leafy_be"
+    ),
+    "bitmap_two_lists": Case(
+        "SELECT b, e FROM leafy WHERE b IN (3, 4, 5, 20) AND b IN (4, 5, 6, 20)", BITMAP, "leafy_be"
+    ),
+    "bitmap_no_value": Case(
+        "SELECT b, e FROM leafy WHERE b IN (3, 4) AND b IN (5, 6)", BITMAP, "leafy_be", far=False
+    ),
+    "bitmap_null_in_list": Case(
+        "SELECT b, e FROM leafy WHERE b IN (3, NULL, 20)", BITMAP, "leafy_be"
+    ),
+    "bitmap_nothing_but_null": Case(
+        "SELECT b, e FROM leafy WHERE b = ANY (ARRAY[NULL, NULL]::int[])", BITMAP, "leafy_be",
+        far=False,
+    ),
+    "bitmap_dense_list": Case(
+        f"SELECT a, t FROM leafy WHERE a IN ({every(9)})", BITMAP, "leafy_a"
+    ),
+    "bitmap_skip": Case(
+        "SELECT b, e, t FROM leafy WHERE e BETWEEN 1000 AND 28000", BITMAP, "leafy_be"
+    ),
+    "bitmap_row": Case(
+        "SELECT b, e, t FROM leafy WHERE (b, e) > (10, 5000) AND b < 40", BITMAP, "leafy_be"
     ),
     "bitmap_deduplicated": Case("SELECT u, id FROM leafy WHERE u > 30", BITMAP, "leafy_u"),
     "bitmap_no_row": Case("SELECT a FROM leafy WHERE a > 99999", BITMAP, "leafy_a", far=False),
@@ -512,7 +545,8 @@ def test_same_rows(tables: Cluster, variant: Variant, name: str) -> None:
         without = without_look_ahead(connection, case.query)
         assert bool(without) is (name not in {
             "no_row", "beyond", "contradiction", "empty", "empty_backward", "emptied",
-            "emptied_backward", "bitmap_no_row",
+            "emptied_backward", "bitmap_no_row", "no_value", "bitmap_no_value",
+            "bitmap_nothing_but_null",
         })  # fmt: skip
 
         use(connection, variant, pg_lookahead__leafscan="off")
@@ -601,9 +635,7 @@ def random_case(choice: random.Random) -> Case:
     """Return a query over one of the indexes, with conditions at random."""
     index = choice.choice(("leafy_a", "leafy_be", "leafy_d", "leafy_n", "leafy_u", "leafy_s",
                            "grown_k", "holes_k", "shrunk_k"))  # fmt: skip
-    first = {"leafy_be": "b", "grown_k": "k", "holes_k": "k", "shrunk_k": "k"}.get(
-        index, index[-1]
-    )
+    first = {"leafy_be": "b", "grown_k": "k", "holes_k": "k", "shrunk_k": "k"}.get(index, index[-1])
     second = {"leafy_be": "e", "leafy_d": "id", "leafy_n": "id"}.get(index)
     top = {"b": 50, "u": 50, "s": 3, "n": 997}.get(first, 30000)
     low = choice.randrange(top)
@@ -820,20 +852,62 @@ def test_rescans(tables: Cluster, variant: Variant, name: str) -> None:
             assert (leaves.blocks_issued > 0) == variant.reads
 
 
-def test_rescans_of_a_bitmap(tables: Cluster, variant: Variant) -> None:
-    query = "SELECT k, count(*), sum(a) FROM few_keys JOIN leafy ON a BETWEEN k AND k + 1000" \
-        " GROUP BY k ORDER BY k"  # fmt: skip
-    case = Case(query, BITMAP, "leafy_a")
+NESTED_BITMAPS = {
+    "ranges": ("SELECT k, count(*), sum(a) FROM few_keys JOIN leafy ON a BETWEEN k AND k + 1000"
+               " GROUP BY k ORDER BY k", "leafy_a"),
+    "lists": ("SELECT k, count(*), sum(e) FROM few_keys"
+              " JOIN leafy ON b = ANY (ARRAY[k / 1200, k / 1200 + 1, k / 1200 + 20])"
+              " GROUP BY k ORDER BY k", "leafy_be"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NESTED_BITMAPS)
+def test_rescans_of_a_bitmap(tables: Cluster, variant: Variant, name: str) -> None:
+    query, index = NESTED_BITMAPS[name]
+    case = Case(query, BITMAP, index)
     with connect(tables) as connection:
         settings(connection, **case.plan, enable_sort="on", enable_mergejoin="off")
-        require_node(connection, query, BITMAP, "leafy_a")
+        require_node(connection, query, BITMAP, index)
         without = without_look_ahead(connection, query)
         use(connection, variant)
         chill(connection, case)
-        with leaves_of(connection, "leafy_a") as leaves, gained(connection) as change:
+        with leaves_of(connection, index) as leaves, gained(connection) as change:
             assert rows(connection, query) == without
         assert not change.errors
         assert (leaves.blocks_issued > 0) == variant.reads
+
+
+CHANGES = {
+    "update": ("UPDATE leafy SET t = 'changed' WHERE a > 9000", PLAIN),
+    # New entries come in front of the scan, which must not see them.
+    "update_key": ("UPDATE leafy SET a = a + 700 WHERE a BETWEEN 4000 AND 20000", PLAIN),
+    "update_bitmap": ("UPDATE leafy SET a = a + 700 WHERE a BETWEEN 4000 AND 20000", BITMAP),
+    "delete": ("DELETE FROM leafy WHERE a < 20000", PLAIN),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_changes(tables: Cluster, variant: Variant, name: str) -> None:
+    statement, kind = CHANGES[name]
+    case = Case(statement, kind, "leafy_a")
+    state = "SELECT count(*), sum(a), sum(hashtext(t)) FROM leafy"
+    with connect(tables) as connection:
+        settings(connection, **case.plan, enable_tidscan="off")
+        require_node(connection, statement, kind, "leafy_a")
+        found = []
+        for enabled in ("off", "on"):
+            use(connection, variant, pg_lookahead__enabled=enabled)
+            chill(connection, case)
+            connection.execute("BEGIN")
+            with gained(connection) as change:
+                changed = connection.execute(statement).rowcount
+            settings(connection, pg_lookahead__enabled="off", enable_seqscan="on")
+            found.append((changed, rows(connection, state)))
+            connection.execute("ROLLBACK")
+            connection.execute("VACUUM (INDEX_CLEANUP on, FREEZE) leafy")
+            assert not change.errors
+        assert found[0] == found[1]
+        assert (change.blocks_issued > 0) == variant.reads
 
 
 @pytest.mark.parametrize("kind", [ONLY, PLAIN])
@@ -1224,10 +1298,8 @@ def test_statement_timeout(tables: Cluster, variant: Variant, name: str) -> None
             connection.execute("BEGIN")
             # Taken back by the rollback, so that it hits nothing else.
             connection.execute(f"SET LOCAL statement_timeout = {choice.randint(1, 15)}")
-            try:
+            with suppress(psycopg.errors.QueryCanceled):
                 rows(connection, case.query)
-            except psycopg.errors.QueryCanceled:
-                pass
             connection.execute("ROLLBACK")
             assert session(connection).pins_held == 0
         check_afterwards(tables, connection, case)
@@ -1345,9 +1417,7 @@ def changing(cluster: Cluster, name: str) -> Case:
         "ALTER INDEX {t}_k SET TABLESPACE elsewhere",
     ],
 )
-def test_statements_that_cannot_run_now(
-    tables: Cluster, variant: Variant, statement: str
-) -> None:
+def test_statements_that_cannot_run_now(tables: Cluster, variant: Variant, statement: str) -> None:
     """As without look-ahead: refused in the same session, and others wait."""
     case = changing(tables, "kept_open")
     expected = [(k,) for k in range(12000, 0, -1)]
@@ -1648,8 +1718,9 @@ def test_standby(own_cluster: NewCluster, server: Server) -> None:
     conf = {**CONF, "hot_standby": "on", "hot_standby_feedback": "on", "wal_level": "replica"}
     standby = Cluster(server, conf=conf)
     methods = ["advice", "aio"] if server.major >= 18 else ["advice", "worker"]
-    with standby_from(primary, standby), LogWatch(
-        standby, allowed=[CONFLICT, "terminating connection"]
+    with (
+        standby_from(primary, standby),
+        LogWatch(standby, allowed=[CONFLICT, "terminating connection"]),
     ):
         for step in range(3):
             for method in methods:
