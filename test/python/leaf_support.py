@@ -153,6 +153,8 @@ class Case:
     index: str
     far: bool = True
     whole: bool = True
+    # Another node that the plan must have.
+    above: str = ""
 
     @property
     def table(self) -> str:
@@ -397,11 +399,12 @@ CASES = {
     "bitmap_deduplicated": Case("SELECT u, id FROM leafy WHERE u > 30", BITMAP, "leafy_u"),
     "bitmap_no_row": Case("SELECT a FROM leafy WHERE a > 99999", BITMAP, "leafy_a", far=False),
     "bitmap_and": Case(
-        "SELECT a, n, id FROM leafy WHERE a < 9000 AND n > 500", BITMAP, "leafy_a", whole=False
+        "SELECT a, n, id FROM leafy WHERE a < 2000 AND n > 900", BITMAP, "leafy_a", whole=False,
+        above="BitmapAnd",
     ),
     "bitmap_or": Case(
         "SELECT a, n, id FROM leafy WHERE a < 9000 OR n > 700 OR a > 25000", BITMAP, "leafy_a",
-        whole=False,
+        whole=False, above="BitmapOr",
     ),
 }  # fmt: skip
 

@@ -79,6 +79,8 @@ def test_same_rows(tables: Cluster, variant: Variant, name: str) -> None:
     with connect(tables) as connection:
         settings(connection, **case.plan)
         require_node(connection, case.query, case.kind, case.index)
+        if case.above:
+            require_node(connection, case.query, case.above)
         without = without_look_ahead(connection, case.query)
         assert bool(without) is (name not in {
             "no_row", "beyond", "contradiction", "empty", "empty_backward", "emptied",
@@ -98,7 +100,7 @@ def test_same_rows(tables: Cluster, variant: Variant, name: str) -> None:
             assert rows(connection, case.query) == without
         assert not change.errors
         if case.far:
-            assert leaves.scans == 1
+            assert leaves.scans > 0
             assert (leaves.blocks_issued > 0) == variant.reads, leaves
         if case.whole:
             assert leaves.blocks_wasted <= max(1, MAX_WASTED * leaves.blocks_issued), leaves
@@ -146,10 +148,9 @@ def test_what_is_read_was_foreseen(tables: Cluster, variant: Variant, name: str)
         # The table is cached, the index is not.
         rows(connection, case.query)
         cold_index(connection, case.index)
-        before = value(connection, READ_OF, (case.index,))
+        before = index_reads(connection, case.index)
         rows(connection, case.query)
-        connection.execute("SELECT pg_stat_force_next_flush()")
-        read = value(connection, READ_OF, (case.index,)) - before
+        read = index_reads(connection, case.index) - before
         assert read > 25
 
         settings(connection, pg_lookahead__enabled="on")
@@ -164,8 +165,11 @@ def test_what_is_read_was_foreseen(tables: Cluster, variant: Variant, name: str)
         assert leaves.blocks_wasted <= MAX_WASTED * leaves.blocks_issued, (read, leaves)
 
 
-READ_OF = "SELECT coalesce(sum(idx_blks_read), 0) FROM pg_statio_user_indexes" \
-    " WHERE indexrelname = %s"  # fmt: skip
+def index_reads(connection: Connection, index: str) -> int:
+    """Return how many blocks of an index were read, as the server counts them."""
+    connection.execute("SELECT pg_stat_force_next_flush()")
+    query = "SELECT idx_blks_read FROM pg_statio_user_indexes WHERE indexrelname = %s"
+    return int(value(connection, query, (index,)))
 
 
 def random_case(choice: random.Random) -> Case:
@@ -415,33 +419,40 @@ def test_rescans_of_a_bitmap(tables: Cluster, variant: Variant, name: str) -> No
 
 
 CHANGES = {
-    "update": ("UPDATE leafy SET t = 'changed' WHERE a > 9000", PLAIN),
+    "update": ("UPDATE altered SET t = 'changed' WHERE k > 3000", PLAIN),
     # New entries come in front of the scan, which must not see them.
-    "update_key": ("UPDATE leafy SET a = a + 700 WHERE a BETWEEN 4000 AND 20000", PLAIN),
-    "update_bitmap": ("UPDATE leafy SET a = a + 700 WHERE a BETWEEN 4000 AND 20000", BITMAP),
-    "delete": ("DELETE FROM leafy WHERE a < 20000", PLAIN),
+    "update_key": ("UPDATE altered SET k = k + 700 WHERE k BETWEEN 1000 AND 6000", PLAIN),
+    "update_bitmap": ("UPDATE altered SET k = k + 700 WHERE k BETWEEN 1000 AND 6000", BITMAP),
+    "delete": ("DELETE FROM altered WHERE k < 6000", PLAIN),
 }
 
 
 @pytest.mark.parametrize("name", CHANGES)
 def test_changes(tables: Cluster, variant: Variant, name: str) -> None:
     statement, kind = CHANGES[name]
-    case = Case(statement, kind, "leafy_a")
-    state = "SELECT count(*), sum(a), sum(hashtext(t)) FROM leafy"
+    case = Case(statement, kind, "altered_k")
+    state = "SELECT count(*), sum(k), sum(hashtext(t)) FROM altered"
     with connect(tables) as connection:
-        settings(connection, **case.plan, enable_tidscan="off")
-        require_node(connection, statement, kind, "leafy_a")
+        connection.execute("DROP TABLE IF EXISTS altered")
+        script(
+            connection,
+            "CREATE TABLE altered (k int, t text) WITH (autovacuum_enabled = off);"
+            "INSERT INTO altered SELECT (g * 7919) % 8009, 'x' FROM generate_series(1, 8000) g;"
+            "CREATE INDEX altered_k ON altered (k) WITH (fillfactor = 10);"
+            "VACUUM ANALYZE altered",
+        )
         found = []
         for enabled in ("off", "on"):
+            settings(connection, **case.plan)
+            require_node(connection, statement, kind, "altered_k")
             use(connection, variant, pg_lookahead__enabled=enabled)
             chill(connection, case)
             connection.execute("BEGIN")
             with gained(connection) as change:
                 changed = connection.execute(statement).rowcount
-            settings(connection, pg_lookahead__enabled="off", enable_seqscan="on")
+            connection.execute("SET LOCAL pg_lookahead.enabled = off")
             found.append((changed, rows(connection, state)))
             connection.execute("ROLLBACK")
-            connection.execute("VACUUM (INDEX_CLEANUP on, FREEZE) leafy")
             assert not change.errors
         assert found[0] == found[1]
         assert (change.blocks_issued > 0) == variant.reads
@@ -450,24 +461,25 @@ def test_changes(tables: Cluster, variant: Variant, name: str) -> None:
 @pytest.mark.parametrize("kind", [ONLY, PLAIN])
 def test_mark_and_restore(tables: Cluster, variant: Variant, kind: str) -> None:
     """The inner side goes back to its mark, pages behind, for every outer row."""
-    more = ", length(y.t)" if kind == PLAIN else ""
+    more = ", length(x.t), length(y.t)" if kind == PLAIN else ""
     query = (
-        f"SELECT x.u, x.id, y.b, y.e{more} FROM (SELECT u, id FROM leafy WHERE id % 211 = 0) x"
-        " JOIN leafy y ON x.u = y.b WHERE y.b < 30"
+        f"SELECT x.b, x.e, y.e{more} FROM leafy x JOIN leafy y ON x.b = y.b"
+        " WHERE x.e % 211 = 0 AND x.b < 30 AND y.b < 30"
     )
     case = Case(query, kind, "leafy_be")
     with connect(tables) as connection:
-        settings(connection, **case.plan, enable_nestloop="off", enable_sort="on")
+        settings(connection, **case.plan, enable_nestloop="off")
         require_node(connection, query, "Merge Join")
         require_node(connection, query, kind, "leafy_be")
         without = without_look_ahead(connection, query)
+        assert len(without) > 10000
         use(connection, variant)
         chill(connection, case)
         with leaves_of(connection, case.index) as leaves, gained(connection) as change:
             assert rows(connection, query) == without
         assert not change.errors
         assert (leaves.blocks_issued > 0) == variant.reads
-        settings(connection, **SEQUENTIAL_SCANS, enable_hashjoin="on")
+        settings(connection, **SEQUENTIAL_SCANS, enable_hashjoin="on", enable_mergejoin="off")
         assert sorted(rows(connection, query)) == sorted(without)
 
 

@@ -89,8 +89,10 @@ def split(connection: Connection, choice: random.Random) -> None:
     connection.execute(
         f"INSERT INTO leaves SELECT k, {choice.randrange(1 << 30)}, repeat('q', 90)"
         f" FROM (SELECT ({low} + (g * 7919::bigint) % {width}) % {KEYS} AS k"
-        f" FROM generate_series(1, {choice.choice((50, 400))}) g) s WHERE k % {APART} <> 0"
+        f" FROM generate_series(1, {choice.choice((50, 200))}) g) s WHERE k % {APART} <> 0"
     )
+    # The table is not to grow without end.
+    time.sleep(0.05)
 
 
 class Deleter:

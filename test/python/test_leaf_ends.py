@@ -43,7 +43,6 @@ from support import (
     LogWatch,
     Row,
     Variant,
-    cold,
     conf_of,
     connect,
     gained,
@@ -60,7 +59,8 @@ from support import (
     value,
 )
 from test_errors import ask, spoil
-from test_standby import CONFLICT, evict_all, standby_from
+from test_interrupts import no_timeout
+from test_standby import CONFLICT, caught_up, standby_from
 
 # Workers that are not needed any more are told so in this way.
 pytestmark = pytest.mark.log_may_have('terminating background worker "parallel worker"')
@@ -97,12 +97,10 @@ def test_statement_timeout(tables: Cluster, variant: Variant, name: str) -> None
     with start(tables, variant, case) as connection:
         for _ in range(25):
             chill(connection, case)
-            connection.execute("BEGIN")
-            # Taken back by the rollback, so that it hits nothing else.
-            connection.execute(f"SET LOCAL statement_timeout = {choice.randint(1, 15)}")
+            settings(connection, statement_timeout=f"{choice.randint(1, 15)}ms")
             with suppress(psycopg.errors.QueryCanceled):
                 rows(connection, case.query)
-            connection.execute("ROLLBACK")
+            no_timeout(connection)
             assert session(connection).pins_held == 0
         check_afterwards(tables, connection, case)
 
@@ -182,17 +180,16 @@ def test_an_idle_cursor_holds_no_pin(tables: Cluster, variant: Variant) -> None:
     for name in ("forward", "backward", "plain_grown"):
         case = CASES[name]
         with start(tables, variant, case) as connection, connect(tables) as other:
-            connection.execute(f"BEGIN; DECLARE c CURSOR FOR {case.query}")
             held = {}
             for enabled in ("off", "on"):
                 settings(connection, pg_lookahead__enabled=enabled)
-                connection.execute(f"DECLARE {enabled} CURSOR FOR {case.query}")
-                rows(connection, f'FETCH 3000 FROM "{enabled}"')
+                connection.execute(f"BEGIN; DECLARE c CURSOR FOR {case.query}")
+                rows(connection, "FETCH 3000 FROM c")
                 settle(other)
                 held[enabled] = len(pins(other, case.index))
-                connection.execute(f'CLOSE "{enabled}"')
-            assert held["on"] <= held["off"], held
-            connection.execute("COMMIT")
+                connection.execute("COMMIT")
+            # An index-only scan's own pin of the page that it is on.
+            assert held["on"] <= held["off"] <= 1, held
 
 
 def changing(cluster: Cluster, name: str) -> Case:
@@ -278,8 +275,10 @@ def test_changes_under_the_cursor(tables: Cluster, variant: Variant) -> None:
     """Pages are split and deleted in front of the scan; it must not see that."""
     for direction in ("ASC", "DESC"):
         case = changing(tables, "kept_open")
-        query = f"SELECT k FROM kept_open WHERE k > 0 ORDER BY k {direction}"
+        # Of an index-only scan VACUUM would wait for the page that it is on.
+        query = f"SELECT k, id FROM kept_open WHERE k > 0 ORDER BY k {direction}"
         with start(tables, variant, case) as connection, connect(tables) as other:
+            require_node(connection, query, PLAIN, "kept_open_k")
             expected = without_look_ahead(connection, query)
             chill(connection, case)
             connection.execute(f"BEGIN; DECLARE c CURSOR FOR {query}")
@@ -411,6 +410,8 @@ def test_damaged_leaf(
     cluster, damages = broken(variant.io_method)
     damage = damages["bad_leaf"]
     query = damage.scan(kind, direction)
+    # Nothing is in shared buffers; a damaged index cannot be moved.
+    cluster.restart()
     if direction == "ASC":
         expected = list(range(1, damage.key))
     else:
@@ -419,17 +420,18 @@ def test_damaged_leaf(
     taken = len(expected) - 20
     early = f"SELECT * FROM ({query} OFFSET 0) t WHERE k % 1 = 0 LIMIT {taken}"
     with LogWatch(cluster, allowed=[EXPECTED]), connect(cluster) as connection:
-        settings(connection, **ORDERED, pg_lookahead__enabled="off")
+        use(connection, variant, **ORDERED)
         require_node(connection, query, kind, "bad_leaf_k")
+        with leaves_of(connection, "bad_leaf_k") as leaves:
+            answer = ask(connection, early)
+        assert answer.error is None
+        assert answer.notices == []
+        assert [row[0] for row in answer.rows] == expected[:taken]
+        assert (leaves.blocks_issued > 0) == variant.reads
+        settings(connection, pg_lookahead__enabled="off")
         without = ask(connection, query)
         assert without.error is not None, "the damage does no harm: the test is broken"
-        use(connection, variant, pg_lookahead__enabled="on")
-        for _ in range(2):
-            cold(connection, "bad_leaf")
-            answer = ask(connection, early)
-            assert answer.error is None
-            assert answer.notices == []
-            assert [row[0] for row in answer.rows] == expected[:taken]
+        settings(connection, pg_lookahead__enabled="on")
         assert ask(connection, query) == without
         # Through a cursor, up to the damage.
         connection.execute(f"BEGIN; DECLARE c CURSOR FOR {query}")
@@ -446,6 +448,7 @@ def test_damaged_leaf_beside_a_bitmap(
 ) -> None:
     cluster, damages = broken(variant.io_method)
     key = damages["bad_leaf"].key
+    cluster.restart()
     with LogWatch(cluster, allowed=[EXPECTED]), connect(cluster) as connection:
         use(connection, variant, **BITMAP_SCANS)
         for condition, count in (
@@ -454,7 +457,6 @@ def test_damaged_leaf_beside_a_bitmap(
         ):
             query = f"SELECT count(*) FROM bad_leaf WHERE {condition}"
             require_node(connection, query, BITMAP, "bad_leaf_k")
-            cold(connection, "bad_leaf")
             answer = ask(connection, query)
             assert (answer.rows, answer.notices, answer.error) == ([(count,)], [], None)
         query = "SELECT count(*) FROM bad_leaf WHERE k > 10"
@@ -465,8 +467,10 @@ def test_damaged_leaf_beside_a_bitmap(
         assert ask(connection, query) == without
 
 
-@pytest.mark.parametrize("tolerant", ["", "zero_damaged_pages", "ignore_checksum_failure"])
-@pytest.mark.parametrize("direction", ["ASC", "DESC"])
+@pytest.mark.parametrize(
+    ("direction", "tolerant"),
+    [("ASC", ""), ("DESC", ""), ("ASC", "zero_damaged_pages"), ("DESC", "ignore_checksum_failure")],
+)
 def test_damaged_parent(
     variant: Variant,
     broken: Callable[[str | None], tuple[Cluster, dict[str, Damage]]],
@@ -517,7 +521,11 @@ def test_standby(own_cluster: NewCluster, server: Server) -> None:
         script(connection, STANDBY_SETUP)
         # The backup begins with a checkpoint, which it would wait for.
         connection.execute("CHECKPOINT")
-    conf = {**CONF, "hot_standby": "on", "hot_standby_feedback": "on", "wal_level": "replica"}
+    conf = {
+        **CONF, "hot_standby": "on", "hot_standby_feedback": "on", "wal_level": "replica",
+        # Less than there are leaf pages: every scan reads most of them.
+        "shared_buffers": "1MB",
+    }  # fmt: skip
     standby = Cluster(server, conf=conf)
     methods = ["advice", "aio"] if server.major >= 18 else ["advice", "worker"]
     with (
@@ -552,7 +560,7 @@ def check_on_standby(
     with connect(primary) as connection:
         settings(connection, **ORDERED)
         expected = without_look_ahead(connection, query)
-    evict_all(primary, standby)
+    caught_up(primary, standby)
     with connect(standby) as connection:
         use(connection, variant, **ORDERED)
         require_node(connection, query, kind, "sent_k")
