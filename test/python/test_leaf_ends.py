@@ -480,7 +480,13 @@ def test_damaged_parent(
     """A scan passes from leaf to leaf and never comes to the page above them."""
     cluster, damages = broken(variant.io_method)
     query = damages["bad_parent"].scan(ONLY, direction)
-    # From the last run on the page may be in shared buffers, zeroed or accepted.
+    # A query that does need the page, and what it gives when nobody has read it before.
+    needs_it = f"SELECT k FROM bad_parent WHERE k = {ROWS // 2}"
+    cluster.restart()
+    with LogWatch(cluster, allowed=[EXPECTED]), connect(cluster) as connection:
+        settings(connection, **ORDERED, pg_lookahead__enabled="off")
+        without = ask(connection, needs_it)
+        assert without.error is not None, "the damage does no harm: the test is broken"
     cluster.restart()
     with LogWatch(cluster, allowed=[f"{EXPECTED}|zeroing"]), connect(cluster) as connection:
         if tolerant:
@@ -498,6 +504,10 @@ def test_damaged_parent(
             # That is where look-ahead ended: it did come there.
             assert leaves.errors == 1
         assert session(connection).pins_held == 0
+        # It was not repaired or accepted for others on the way.
+        with connect(cluster) as other:
+            settings(other, **ORDERED)
+            assert ask(other, needs_it) == without
         # The session goes on, and looks ahead of others.
         with leaves_of(connection, "bad_parent_k"):
             assert value(connection, "SELECT count(*) FROM bad_parent WHERE k < 5000") == 4999
