@@ -499,10 +499,9 @@ def test_damaged_parent(
         assert answer.notices == []
         keys = [k for (k,) in answer.rows]
         assert keys == sorted(range(1, ROWS + 1), reverse=direction == "DESC")
-        assert leaves.scans == 1
         if not tolerant:
             # That is where look-ahead ended: it did come there.
-            assert leaves.errors == 1
+            assert (leaves.scans, leaves.errors) == (1, 1)
         assert session(connection).pins_held == 0
         # It was not repaired or accepted for others on the way.
         with connect(cluster) as other:
