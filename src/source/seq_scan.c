@@ -27,7 +27,7 @@
  * buffers, and a page that another processor has copied is a cold one to ours:
  * serial scans that waited for a sixth of the time became a tenth slower.  So a
  * serial scan is timed for LA_SEQ_MEASURE blocks, again and again, and
- * look-ahead begins when it has waited for more than LA_SEQ_WAITED().  Parallel
+ * look-ahead begins when it has waited for a third of the time.  Parallel
  * scans defeat the kernel's read-ahead, and direct I/O has none: they begin at
  * once.
  *
@@ -99,9 +99,6 @@ la_seq_scan_register(MemoryContext query_context, SeqScanState *node)
 /* A scan that has not begun to look ahead after so many blocks never does. */
 #define LA_SEQ_GIVE_UP		32768
 
-/* Look-ahead begins if it has waited for more than this part of the time. */
-#define LA_SEQ_WAITED(ns)	((ns) / 20 * 7)
-
 typedef enum LaSeqState
 {
 	LA_SEQ_WATCHING,			/* counts waits; no look-ahead yet */
@@ -126,9 +123,7 @@ typedef struct LaSeqScan
 	uint64		position;		/* of the scan, when we looked last */
 	uint64		next_check;
 	int			waits;
-	uint64		measured_from;	/* position; see la_seq_is_worth_it() */
-	int64		measured_wall_ns;	/* the time then; 0: not measuring */
-	int64		measured_cpu_ns;
+	LaWaitShare share;			/* see la_seq_is_worth_it() */
 	int64		reads;			/* la_blocks_read(), when we looked last */
 	long		sleeps;			/* la_sleeps(), likewise */
 	LaFrontier	frontier;
@@ -305,7 +300,7 @@ la_seq_begin(LaSeqScan *scan, BlockNumber blkno)
 	scan->began_at = scan->position;
 	scan->next_check = scan->position;
 	scan->waits = 0;
-	scan->measured_wall_ns = 0;
+	scan->share.wall_ns = 0;
 	scan->reads = la_blocks_read();
 	scan->sleeps = la_sleeps();
 }
@@ -361,28 +356,8 @@ la_seq_waited(LaSeqScan *scan)
 static bool
 la_seq_is_worth_it(LaSeqScan *scan)
 {
-	int64		wall_ns;
-	int64		cpu_ns;
-	bool		worth = false;
-
-	if (scan->is_parallel || la_direct_io() || la_start_after == 0)
-		return true;
-	if (scan->measured_wall_ns != 0 &&
-		scan->position - scan->measured_from < LA_SEQ_MEASURE)
-		return false;
-
-	wall_ns = la_wall_ns();
-	cpu_ns = la_cpu_ns();
-	if (scan->measured_wall_ns != 0)
-	{
-		int64		took = wall_ns - scan->measured_wall_ns;
-
-		worth = took - (cpu_ns - scan->measured_cpu_ns) > LA_SEQ_WAITED(took);
-	}
-	scan->measured_from = scan->position;
-	scan->measured_wall_ns = wall_ns;
-	scan->measured_cpu_ns = cpu_ns;
-	return worth;
+	return scan->is_parallel || la_direct_io() || la_start_after == 0 ||
+		la_wait_share_is_high(&scan->share, scan->position, LA_SEQ_MEASURE);
 }
 
 /*
@@ -609,7 +584,7 @@ la_seq_scan_pause(LaFollowed *followed)
 	/* What the process sleeps while its client is away is no wait. */
 	if (scan->has_begun)
 		scan->sleeps = la_sleeps();
-	scan->measured_wall_ns = 0;
+	scan->share.wall_ns = 0;
 }
 
 /*

@@ -19,6 +19,9 @@
 
 #include "window/waits.h"
 
+/* So much waiting, of the time it took, is worth an effort: 35 %. */
+#define LA_WORTH_NS(took)	((took) / 20 * 7)
+
 /* One thread is all there is; where it can be named the kernel is faster. */
 #ifdef RUSAGE_THREAD
 #define LA_RUSAGE_WHO		RUSAGE_THREAD
@@ -83,4 +86,35 @@ la_wall_ns(void)
 
 	INSTR_TIME_SET_CURRENT(now);
 	return (int64) (INSTR_TIME_GET_DOUBLE(now) * 1e9);
+}
+
+/*
+ * Has the scan waited for a good part of the time that its last "length" blocks
+ * took?  Measures again and again; says no until there is a result.
+ *
+ * Where the server or the kernel reads ahead well a scan waits now and then,
+ * but little.  Looking ahead costs more there than it can win.
+ */
+bool
+la_wait_share_is_high(LaWaitShare *share, uint64 position, uint64 length)
+{
+	int64		wall_ns;
+	int64		cpu_ns;
+	bool		is_high = false;
+
+	if (share->wall_ns != 0 && position - share->from < length)
+		return false;
+
+	wall_ns = la_wall_ns();
+	cpu_ns = la_cpu_ns();
+	if (share->wall_ns != 0)
+	{
+		int64		took = wall_ns - share->wall_ns;
+
+		is_high = took - (cpu_ns - share->cpu_ns) > LA_WORTH_NS(took);
+	}
+	share->wall_ns = wall_ns;
+	share->cpu_ns = cpu_ns;
+	share->from = position;
+	return is_high;
 }

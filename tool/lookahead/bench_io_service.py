@@ -320,7 +320,8 @@ def kill_cases(server: Server, scale: Scale) -> Iterator[Case]:
     yield Case(
         "kill", server.name, f"{scale.kills} queries", ORDERED_TABLE,
         goal=1.0, aim="every answer right, service back",
-        conf=parallel_conf(scale, 0), arms=ahead(scale),
+        # Parallel scans begin as soon as they wait, on any device.
+        conf=parallel_conf(scale, 2), arms=ahead(scale),
     )  # fmt: skip
 
 
