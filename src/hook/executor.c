@@ -252,7 +252,9 @@ la_register_bitmap_index_scan(LaWalk *walk, BitmapIndexScanState *node)
 {
 	Relation	index = node->biss_RelationDesc;
 
-	if (index == NULL || RelationGetRelid(index) < FirstNormalObjectId)
+	if (!la_leafscan || index == NULL ||
+		RelationGetRelid(index) < FirstNormalObjectId ||
+		index->rd_rel->relam != BTREE_AM_OID)
 		return;
 	if (la_is_registered(walk, &node->ss.ps) || la_index_am_wrap(index) == NULL)
 		return;
