@@ -550,6 +550,26 @@ def test_parallel(tables: Cluster, variant: Variant, name: str, leader: str) -> 
         assert (leaves.blocks_issued > 0) == variant.reads
 
 
+def test_parallel_processes_do_not_wait_for_each_other(tables: Cluster, variant: Variant) -> None:
+    """One has the right to the next page, the other is reading that page ahead.
+
+    The latter must not wait for the former before its read has come to an end
+    that the former can see.
+    """
+    if variant.method != "aio":
+        pytest.skip("whoever reads needs nobody else to see the end of it")
+    query, kind, index = PARALLEL_CASES["index_only"]
+    case = Case(query, kind, index)
+    with connect(tables) as connection:
+        settings(connection, **{**ORDERED, **PARALLEL}, statement_timeout="20s")
+        without = without_look_ahead(connection, query)
+        use(connection, variant)
+        for i in range(60):
+            settings(connection, parallel_leader_participation="on" if i % 2 else "off")
+            chill(connection, case)
+            assert rows(connection, query) == without
+
+
 @pytest.mark.parametrize("kind", ["TEMP", "UNLOGGED"])
 @pytest.mark.parametrize("direction", ["ASC", "DESC"])
 def test_kinds_of_tables(tables: Cluster, variant: Variant, kind: str, direction: str) -> None:
