@@ -165,7 +165,7 @@ class Case:
         Empty pages at the end of an index are read in the call that finds no
         row any more, and nobody sees that they were.
         """
-        return max(2, MAX_WASTED * leaves.blocks_issued) + self.jumps * STARTED
+        return max(2, MAX_WASTED * leaves.blocks_issued) + self.jumps * leaves.depth_max
 
     @property
     def table(self) -> str:
@@ -283,11 +283,11 @@ CASES = {
         far=False,
     ),
     "skip_little": Case(
-        "SELECT b, e FROM leafy WHERE e BETWEEN 1000 AND 28000 ORDER BY b, e", ONLY, "leafy_be"
+        "SELECT b, e FROM leafy WHERE e BETWEEN 1000 AND 28000 ORDER BY b, e", ONLY, "leafy_be", jumps=50
     ),
     "skip_backward": Case(
         "SELECT b, e FROM leafy WHERE e > 9000 AND b > 3 ORDER BY b DESC, e DESC",
-        ONLY, "leafy_be",
+        ONLY, "leafy_be", jumps=50
     ),
     # Lists: far apart, near each other, and both.
     "list": Case(
@@ -404,7 +404,7 @@ CASES = {
         f"SELECT a, t FROM leafy WHERE a IN ({every(9)})", BITMAP, "leafy_a"
     ),
     "bitmap_skip": Case(
-        "SELECT b, e, t FROM leafy WHERE e BETWEEN 1000 AND 28000", BITMAP, "leafy_be"
+        "SELECT b, e, t FROM leafy WHERE e BETWEEN 1000 AND 28000", BITMAP, "leafy_be", jumps=50
     ),
     "bitmap_row": Case(
         "SELECT b, e, t FROM leafy WHERE (b, e) > (10, 5000) AND b < 40", BITMAP, "leafy_be"

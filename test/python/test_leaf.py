@@ -26,7 +26,6 @@ from leaf_support import (
     PARALLEL,
     PLAIN,
     ROWS,
-    STARTED,
     Case,
     Leaves,
     check_afterwards,
@@ -292,7 +291,7 @@ def test_limit(tables: Cluster, variant: Variant, name: str, n: int) -> None:
         with leaves_of(connection, case.index) as leaves, gained(connection):
             assert rows(connection, query) == without
         # It counts in pages as full as the one that the scan is on.
-        most = max(2, 0.1 * leaves.blocks_issued) + case.jumps * STARTED
+        most = max(2, 0.1 * leaves.blocks_issued) + case.jumps * leaves.depth_max
         assert leaves.blocks_wasted <= most, leaves
         if n == 1:
             assert leaves == Leaves()
