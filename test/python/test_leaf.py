@@ -20,14 +20,12 @@ from leaf_support import (
     BITMAP,
     BITMAP_SCANS,
     CASES,
-    MAX_WASTED,
     MIN_USED,
     ONLY,
     ORDERED,
     PARALLEL,
     PLAIN,
     ROWS,
-    STARTED,
     Case,
     Leaves,
     check_afterwards,
@@ -102,8 +100,7 @@ def test_same_rows(tables: Cluster, variant: Variant, name: str) -> None:
         if case.far:
             assert leaves.scans > 0
             assert (leaves.blocks_issued > 0) == variant.reads, leaves
-        if case.whole:
-            assert leaves.blocks_wasted <= max(1, MAX_WASTED * leaves.blocks_issued), leaves
+        assert leaves.blocks_wasted <= case.most_wasted(leaves), leaves
 
         settings(connection, **SEQUENTIAL_SCANS, enable_sort="on")
         oracle = rows(connection, case.query)
@@ -162,7 +159,7 @@ def test_what_is_read_was_foreseen(tables: Cluster, variant: Variant, name: str)
             # On a busy machine the queues are full now and then.
             foreseen += change.blocks_dropped
         assert foreseen >= MIN_USED * read, (read, leaves)
-        assert leaves.blocks_wasted <= MAX_WASTED * leaves.blocks_issued, (read, leaves)
+        assert leaves.blocks_wasted <= case.most_wasted(leaves), (read, leaves)
 
 
 def index_reads(connection: Connection, index: str) -> int:
@@ -294,7 +291,8 @@ def test_limit(tables: Cluster, variant: Variant, name: str, n: int) -> None:
         with leaves_of(connection, case.index) as leaves, gained(connection):
             assert rows(connection, query) == without
         # It counts in pages as full as the one that the scan is on.
-        assert leaves.blocks_wasted <= max(2, 0.1 * leaves.blocks_issued), leaves
+        most = max(2, 0.1 * leaves.blocks_issued) + case.jumps * leaves.depth_max
+        assert leaves.blocks_wasted <= most, leaves
         if n == 1:
             assert leaves == Leaves()
 
@@ -407,7 +405,7 @@ def test_rescans_of_a_bitmap(tables: Cluster, variant: Variant, name: str) -> No
     query, index = NESTED_BITMAPS[name]
     case = Case(query, BITMAP, index)
     with connect(tables) as connection:
-        settings(connection, **case.plan, enable_sort="on", enable_mergejoin="off")
+        settings(connection, **{**case.plan, "enable_sort": "on"}, enable_mergejoin="off")
         require_node(connection, query, BITMAP, index)
         without = without_look_ahead(connection, query)
         use(connection, variant)
@@ -549,8 +547,26 @@ def test_parallel(tables: Cluster, variant: Variant, name: str, leader: str) -> 
             if not variant.reads or leaves.blocks_issued:
                 break
         assert (leaves.blocks_issued > 0) == variant.reads
-        if name != "limit":
-            assert leaves.blocks_wasted <= max(STARTED, 0.1 * leaves.blocks_issued), leaves
+
+
+def test_parallel_processes_do_not_wait_for_each_other(tables: Cluster, variant: Variant) -> None:
+    """One has the right to the next page, the other is reading that page ahead.
+
+    The latter must not wait for the former before its read has come to an end
+    that the former can see.
+    """
+    if variant.method != "aio":
+        pytest.skip("whoever reads needs nobody else to see the end of it")
+    query, kind, index = PARALLEL_CASES["index_only"]
+    case = Case(query, kind, index)
+    with connect(tables) as connection:
+        settings(connection, **{**ORDERED, **PARALLEL}, statement_timeout="20s")
+        without = without_look_ahead(connection, query)
+        use(connection, variant)
+        for i in range(60):
+            settings(connection, parallel_leader_participation="on" if i % 2 else "off")
+            chill(connection, case)
+            assert rows(connection, query) == without
 
 
 @pytest.mark.parametrize("kind", ["TEMP", "UNLOGGED"])
@@ -786,6 +802,8 @@ def test_not_one_block_more(defaults: Cluster, server: Server, name: str, n: int
     methods = ["auto", "aio"] if server.major >= 18 else ["auto"]
     with connect(defaults) as connection:
         settings(connection, **(BITMAP_SCANS if name == "bitmap" else ORDERED))
+        # It may well look ahead of the table.
+        settings(connection, pg_lookahead__bitmapscan="off")
         assert value(connection, "SHOW pg_lookahead.start_after") == "8"
         kinds = {node["Node Type"] for node in plan_nodes(connection, query)}
         wanted = {"bitmap": BITMAP, "point_of_table": PLAIN}.get(name, ONLY)
