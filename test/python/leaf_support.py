@@ -38,9 +38,6 @@ ROWS = 30000
 MAX_WASTED = 0.02
 MIN_USED = 0.85
 
-# The window that look-ahead begins with.
-STARTED = 16
-
 # Columns are copies of each other, so that every query has one index to use.
 SETUP = f"""
 CREATE TABLE leafy (
@@ -283,7 +280,8 @@ CASES = {
         far=False,
     ),
     "skip_little": Case(
-        "SELECT b, e FROM leafy WHERE e BETWEEN 1000 AND 28000 ORDER BY b, e", ONLY, "leafy_be", jumps=50
+        "SELECT b, e FROM leafy WHERE e BETWEEN 1000 AND 28000 ORDER BY b, e",
+        ONLY, "leafy_be", jumps=50,
     ),
     "skip_backward": Case(
         "SELECT b, e FROM leafy WHERE e > 9000 AND b > 3 ORDER BY b DESC, e DESC",
