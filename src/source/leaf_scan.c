@@ -44,7 +44,9 @@
  *
  * A parallel scan hands out its pages to several processes.  Each looks ahead
  * of all of them, because which it will get is not known; the pages it passes
- * over were somebody else's and not wasted.
+ * over were somebody else's and not wasted.  Who is to get the next page waits
+ * for who is just reading one, so no read may be in flight that only its owner
+ * can complete: la_shared_method_for().
  *
  * A scan with IN-lists, or a skip scan, descends again for the next value when
  * that is far away.  The move is not one to a neighbour then: the window is
@@ -394,7 +396,9 @@ la_leaf_start(LaLeafScan *leaf)
 {
 	if (leaf->window == NULL)
 	{
-		const LaMethod *method = la_method_for(leaf->desc->indexRelation, NULL);
+		Relation	index = leaf->desc->indexRelation;
+		const LaMethod *method = leaf->desc->parallel_scan != NULL ?
+			la_shared_method_for(index) : la_method_for(index, NULL);
 		LaScoutTarget target = {
 			.real = leaf->desc,
 			.keys = leaf->desc->keyData,
