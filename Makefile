@@ -23,6 +23,8 @@ OBJS = \
 	src/source/bitmap_scan.o \
 	src/source/index_scan.o \
 	src/source/leaf_items.o \
+	src/source/leaf_scan.o \
+	src/source/leaf_walk.o \
 	src/source/maintenance.o \
 	src/source/progress.o \
 	src/source/scout.o \

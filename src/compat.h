@@ -272,6 +272,62 @@ la_tbm_shared_next(TBMSharedIterator *iterator)
 #endif
 
 /*
+ * A descent of a B-tree for reading.  16 added the table, which only writers
+ * need; 17 took the snapshot away.
+ */
+#include "access/nbtree.h"
+#if PG_VERSION_NUM >= 170000
+#define la_bt_search(index, key, leaf) \
+	_bt_search(index, NULL, key, leaf, BT_READ)
+#elif PG_VERSION_NUM >= 160000
+#define la_bt_search(index, key, leaf) \
+	_bt_search(index, NULL, key, leaf, BT_READ, NULL)
+#else
+#define la_bt_search(index, key, leaf) \
+	_bt_search(index, key, leaf, BT_READ, NULL)
+#endif
+
+/*
+ * A B-tree scan with arrays that has come to the end of what it searched for:
+ * go on with the next values?  17 made this one function; before, the arrays
+ * had to be started, and may not be satisfiable.
+ */
+#if PG_VERSION_NUM >= 170000
+#define la_bt_start_arrays(scan, direction) (true)
+#define la_bt_next_arrays(scan, direction) _bt_start_prim_scan(scan, direction)
+#else
+static inline bool
+la_bt_start_arrays(IndexScanDesc scan, ScanDirection direction)
+{
+	BTScanOpaque so = (BTScanOpaque) scan->opaque;
+
+	if (so->numArrayKeys > 0)
+		_bt_start_array_keys(scan, direction);
+	return so->numArrayKeys >= 0;
+}
+#define la_bt_next_arrays(scan, direction) \
+	_bt_advance_array_keys(scan, direction)
+#endif
+
+/*
+ * Marks on a B-tree scan's key that it has no value at the moment.  18 has
+ * them, for skip scans.
+ */
+#if PG_VERSION_NUM >= 180000
+#define LA_BT_NO_VALUE \
+	(SK_BT_MINVAL | SK_BT_MAXVAL | SK_BT_NEXT | SK_BT_PRIOR)
+#else
+#define LA_BT_NO_VALUE 0
+#endif
+
+/*
+ * 18 declares this in a header.
+ */
+#if PG_VERSION_NUM < 180000
+extern PGDLLIMPORT bool ignore_checksum_failure;
+#endif
+
+/*
  * Cleanup of asynchronous I/O after an error that we swallow.
  */
 #if LA_HAVE_AIO

@@ -25,7 +25,8 @@
 bool		la_bitmapscan = true;
 bool		la_enabled = true;
 int			la_heap_extend_size = LA_DEFAULT_HEAP_EXTEND_SIZE;
-bool		la_seqscan = false;
+bool		la_leafscan = true;
+bool		la_seqscan = true;
 bool		la_maintenance = false;
 int			la_io_workers = LA_DEFAULT_IO_WORKERS;
 int			la_io_batch_size = LA_DEFAULT_IO_BATCH_SIZE;
@@ -150,6 +151,15 @@ la_settings_define(void)
 							0,
 							NULL, NULL, NULL);
 
+	DefineCustomBoolVariable("pg_lookahead.leafscan",
+							 "Enables look-ahead for the leaf pages of B-tree indexes.",
+							 "Used by index scans, index-only scans and bitmap index scans.",
+							 &la_leafscan,
+							 true,
+							 PGC_USERSET,
+							 0,
+							 NULL, NULL, NULL);
+
 	DefineCustomBoolVariable("pg_lookahead.maintenance",
 							 "Enables look-ahead for VACUUM, ANALYZE, index builds, CLUSTER and COPY TO.",
 							 "Works on 15 to 17 and needs the I/O service; later servers "
@@ -251,7 +261,7 @@ la_settings_define(void)
 							 "Works on 15 to 17; later servers read sequential scans ahead "
 							 "themselves.",
 							 &la_seqscan,
-							 false,
+							 true,
 							 PGC_USERSET,
 							 0,
 							 NULL, NULL, NULL);

@@ -73,6 +73,7 @@ typedef enum LaMethodId
 extern bool la_bitmapscan;
 extern bool la_enabled;
 extern int	la_heap_extend_size;	/* blocks, 0: off */
+extern bool la_leafscan;
 extern bool la_seqscan;
 extern bool la_maintenance;
 extern int	la_io_workers;		/* processes, -1: see above */

@@ -28,6 +28,8 @@
 #include "access/transam.h"
 #include "access/xact.h"
 #include "catalog/catalog.h"
+#include "catalog/pg_am.h"
+#include "common/int.h"
 #include "compat.h"
 #include "hook/hooks.h"
 #include "hook/index_am.h"
@@ -35,6 +37,7 @@
 #include "settings.h"
 #include "source/bitmap_scan.h"
 #include "source/index_scan.h"
+#include "source/leaf_scan.h"
 #include "source/seq_scan.h"
 #include "utils/lsyscache.h"
 
@@ -147,6 +150,22 @@ la_limited_scan(LimitState *limit)
 }
 
 /*
+ * See source/followed.h.
+ */
+uint64
+la_entries_left(const LimitState *limit)
+{
+	int64		left;
+
+	if (limit == NULL || limit->noCount || limit->lstate == LIMIT_INITIAL)
+		return PG_UINT64_MAX;
+	if (pg_add_s64_overflow(limit->offset, limit->count, &left))
+		return PG_UINT64_MAX;
+	left -= limit->position + 1;
+	return (uint64) Max(left, 0);
+}
+
+/*
  * The LIMIT that stops a scan after its rows, or NULL.
  */
 static LimitState *
@@ -188,20 +207,59 @@ la_walk_context(LaWalk *walk)
 }
 
 /*
+ * Register the leaf pages that a node reads, if its index is a B-tree.  Returns
+ * NULL if not.
+ */
+static LaLeafScan *
+la_register_leaves(LaWalk *walk, PlanState *node, Relation index,
+				   IndexScanDesc *desc_ref, LimitState *limit)
+{
+	LaLeafScan *leaf;
+
+	if (!la_leafscan || index->rd_rel->relam != BTREE_AM_OID)
+		return NULL;
+	leaf = la_leaf_scan_register(la_walk_context(walk), node, index, desc_ref,
+								 limit);
+	dlist_push_tail(&walk->query->scans, &leaf->base.query_link);
+	return leaf;
+}
+
+/*
  * Register an index scan node, if its index can be followed.
  */
 static void
 la_register_index_scan(LaWalk *walk, PlanState *node, Relation index)
 {
-	LaFollowed *scan;
+	LaIndexScan *scan;
+	LimitState *limit;
 
 	if (index == NULL || RelationGetRelid(index) < FirstNormalObjectId)
 		return;
 	if (la_is_registered(walk, node) || la_index_am_wrap(index) == NULL)
 		return;
-	scan = la_index_scan_register(la_walk_context(walk), node,
-								  la_limit_of(walk, node));
-	dlist_push_tail(&walk->query->scans, &scan->query_link);
+	limit = la_limit_of(walk, node);
+	scan = la_index_scan_register(la_walk_context(walk), node, limit);
+	dlist_push_tail(&walk->query->scans, &scan->base.query_link);
+	scan->target.leaf = la_register_leaves(walk, node, index, scan->desc_ref,
+										   limit);
+}
+
+/*
+ * Register a bitmap index scan node, whose table is read by another node.
+ */
+static void
+la_register_bitmap_index_scan(LaWalk *walk, BitmapIndexScanState *node)
+{
+	Relation	index = node->biss_RelationDesc;
+
+	if (!la_leafscan || index == NULL ||
+		RelationGetRelid(index) < FirstNormalObjectId ||
+		index->rd_rel->relam != BTREE_AM_OID)
+		return;
+	if (la_is_registered(walk, &node->ss.ps) || la_index_am_wrap(index) == NULL)
+		return;
+	(void) la_register_leaves(walk, &node->ss.ps, index, &node->biss_ScanDesc,
+							  NULL);
 }
 
 /*
@@ -256,6 +314,9 @@ la_walk_plan(PlanState *node, void *arg)
 		case T_IndexOnlyScanState:
 			index = ((IndexOnlyScanState *) node)->ioss_RelationDesc;
 			la_register_index_scan(walk, node, index);
+			break;
+		case T_BitmapIndexScanState:
+			la_register_bitmap_index_scan(walk, (BitmapIndexScanState *) node);
 			break;
 		case T_BitmapHeapScanState:
 			la_register_bitmap_scan(walk, (BitmapHeapScanState *) node);
@@ -358,16 +419,17 @@ la_ExecutorFinish(QueryDesc *queryDesc)
 static void
 la_report(LaFollowed *scan)
 {
+	Oid			relid = la_followed_relid(scan);
+
 	if (scan->counters.scans_total == 0)
 		return;
 	la_counters_add(&la_session_counters, &scan->counters);
 	if (IsParallelWorker())
-		la_parallel_report(scan->node->plan->plan_node_id, &scan->counters);
-	if (get_rel_persistence(scan->heap_oid) == RELPERSISTENCE_TEMP)
+		la_parallel_report(la_followed_key(scan), &scan->counters);
+	if (get_rel_persistence(relid) == RELPERSISTENCE_TEMP)
 		return;					/* gone with the session */
-	la_counters_report(IsSharedRelation(scan->heap_oid) ?
-					   InvalidOid : MyDatabaseId,
-					   scan->heap_oid, &scan->counters);
+	la_counters_report(IsSharedRelation(relid) ? InvalidOid : MyDatabaseId,
+					   relid, &scan->counters);
 }
 
 static void

@@ -8,6 +8,7 @@
  *	->  Index Scan using t_a on t (actual rows=1000.00 loops=1)
  *		  Index Cond: (a < 1000)
  *		  Look-Ahead: method=advice issued=953 used=953 wasted=0 hit=31 ...
+ *		  Leaf Look-Ahead: method=advice issued=16 used=16 wasted=0 hit=0 ...
  *
  * It is information on I/O, so it is shown when BUFFERS is on, which is the
  * default of ANALYZE there.
@@ -19,6 +20,7 @@
  *
  *	Look-Ahead:
  *	  Index Scan using t_a on t: method=advice issued=953 ...
+ *	  Index Scan using t_a on t, leaf pages: method=advice issued=16 ...
  *
  * EXPLAIN EXECUTE does not come by our hook before 18, so it shows no summary
  * there.
@@ -61,7 +63,7 @@ la_scan_counters(const LaQuery *query, const LaFollowed *scan,
 {
 	*counters = scan->counters;
 	if (query->is_parallel && !IsParallelWorker())
-		(void) la_parallel_collect(scan->node->plan->plan_node_id, counters);
+		(void) la_parallel_collect(la_followed_key(scan), counters);
 	if (counters->scans_total == 0)
 		return NULL;
 
@@ -137,26 +139,27 @@ la_explain_per_node(PlanState *planstate, List *ancestors,
 		LaFollowed *scan = dlist_container(LaFollowed, query_link, iter.cur);
 		LaCounters	counters;
 		const char *method;
+		const char *label;
 
 		if (scan->node != planstate)
 			continue;
 		method = la_scan_counters(query, scan, &counters);
 		if (method == NULL)
-			return;
+			continue;
+		label = scan->reads_leaves ? "Leaf Look-Ahead" : "Look-Ahead";
 		if (es->format == EXPLAIN_FORMAT_TEXT)
 		{
 			ExplainIndentText(es);
-			appendStringInfoString(es->str, "Look-Ahead: ");
+			appendStringInfo(es->str, "%s: ", label);
 			la_append_line(es->str, method, &counters);
 			appendStringInfoChar(es->str, '\n');
 		}
 		else
 		{
-			ExplainOpenGroup("Look-Ahead", "Look-Ahead", true, es);
+			ExplainOpenGroup(label, label, true, es);
 			la_show_properties(method, &counters, es);
-			ExplainCloseGroup("Look-Ahead", "Look-Ahead", true, es);
+			ExplainCloseGroup(label, label, true, es);
 		}
-		return;
 	}
 }
 
@@ -178,10 +181,11 @@ la_show_scan(const LaFollowed *scan, const char *method,
 			 const LaCounters *counters, ExplainState *es)
 {
 	Scan	   *plan = (Scan *) scan->node->plan;
-	const char *relation = get_rel_name(scan->heap_oid);
+	const char *relation = OidIsValid(scan->heap_oid) ?
+		get_rel_name(scan->heap_oid) : NULL;
 	const char *index = OidIsValid(scan->index_oid) ?
 		get_rel_name(scan->index_oid) : NULL;
-	const char *alias = list_nth(es->rtable_names, plan->scanrelid - 1);
+	const char *alias;
 	ScanDirection direction = ForwardScanDirection;
 	const char *type;
 
@@ -195,6 +199,9 @@ la_show_scan(const LaFollowed *scan, const char *method,
 			type = "Index Only Scan";
 			direction = ((IndexOnlyScan *) plan)->indexorderdir;
 			break;
+		case T_BitmapIndexScan:
+			type = "Bitmap Index Scan";
+			break;
 		case T_BitmapHeapScan:
 			type = "Bitmap Heap Scan";
 			break;
@@ -203,6 +210,7 @@ la_show_scan(const LaFollowed *scan, const char *method,
 			break;
 	}
 
+	alias = list_nth(es->rtable_names, plan->scanrelid - 1);
 	if (alias == NULL)
 		alias = rt_fetch(plan->scanrelid, es->rtable)->eref->aliasname;
 	if (es->format == EXPLAIN_FORMAT_TEXT)
@@ -210,10 +218,16 @@ la_show_scan(const LaFollowed *scan, const char *method,
 		appendStringInfo(es->str, "  %s%s", type,
 						 ScanDirectionIsBackward(direction) ? " Backward" : "");
 		if (index != NULL)
-			appendStringInfo(es->str, " using %s", quote_identifier(index));
-		appendStringInfo(es->str, " on %s", quote_identifier(relation));
-		if (strcmp(alias, relation) != 0)
-			appendStringInfo(es->str, " %s", quote_identifier(alias));
+			appendStringInfo(es->str, relation ? " using %s" : " on %s",
+							 quote_identifier(index));
+		if (relation != NULL)
+		{
+			appendStringInfo(es->str, " on %s", quote_identifier(relation));
+			if (strcmp(alias, relation) != 0)
+				appendStringInfo(es->str, " %s", quote_identifier(alias));
+		}
+		if (scan->reads_leaves)
+			appendStringInfoString(es->str, ", leaf pages");
 		appendStringInfoString(es->str, ": ");
 		la_append_line(es->str, method, counters);
 		appendStringInfoChar(es->str, '\n');
@@ -221,14 +235,19 @@ la_show_scan(const LaFollowed *scan, const char *method,
 	}
 	ExplainOpenGroup("Scan", NULL, true, es);
 	ExplainPropertyText("Node Type", type, es);
-	if (index != NULL)
+	if (index != NULL && relation != NULL)
 		ExplainPropertyText("Scan Direction",
 							ScanDirectionIsBackward(direction) ?
 							"Backward" : "Forward", es);
-	ExplainPropertyText("Relation Name", relation, es);
-	ExplainPropertyText("Alias", alias, es);
+	if (relation != NULL)
+	{
+		ExplainPropertyText("Relation Name", relation, es);
+		ExplainPropertyText("Alias", alias, es);
+	}
 	if (index != NULL)
 		ExplainPropertyText("Index Name", index, es);
+	ExplainPropertyText("Looks Ahead Of", scan->reads_leaves ?
+						"index leaf pages" : "table blocks", es);
 	la_show_properties(method, counters, es);
 	ExplainCloseGroup("Scan", NULL, true, es);
 }

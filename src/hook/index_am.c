@@ -38,6 +38,7 @@
 #include "compat.h"
 #include "hook/index_am.h"
 #include "source/index_scan.h"
+#include "source/leaf_scan.h"
 #include "utils/memutils.h"
 
 /* More than any installation has; further ones are left alone. */
@@ -60,6 +61,22 @@ la_amgettuple(IndexScanDesc desc, ScanDirection direction)
 		return scan->amgettuple(desc, direction);
 	}
 	return la_index_scan_next(scan, direction);
+}
+
+/*
+ * The access method would go through the whole index in this one call.  That
+ * of a B-tree is asked for one leaf page after the other instead, which is what
+ * its own function does, so that they can be followed.
+ */
+static int64
+la_amgetbitmap(IndexScanDesc desc, TIDBitmap *tbm)
+{
+	LaIndexAm  *am = la_index_am_of(desc->indexRelation);
+	LaLeafScan *leaf = la_leaf_scan_of_bitmap(desc);
+
+	if (leaf == NULL)
+		return am->orig.amgetbitmap(desc, tbm);
+	return la_leaf_scan_bitmap(leaf, desc, tbm);
 }
 
 static void
@@ -160,6 +177,8 @@ la_index_am_wrap(Relation index)
 		am->orig = *routine;
 		am->routine = *routine;
 		am->routine.amgettuple = la_amgettuple;
+		if (routine->amgetbitmap)
+			am->routine.amgetbitmap = la_amgetbitmap;
 		am->routine.amrescan = la_amrescan;
 		am->routine.amendscan = la_amendscan;
 		if (routine->ammarkpos)

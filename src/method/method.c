@@ -166,6 +166,30 @@ la_method_for(Relation rel, const char **reason)
 }
 
 /*
+ * Choose the method for blocks that another process of the same plan may need
+ * while this one waits for that process.
+ *
+ * A read through io_uring is completed by who began it, or by who waits for it
+ * once it was submitted.  A process that came upon it a moment earlier sleeps
+ * until the first one looks; and if that one waits for the sleeper, for ever.
+ */
+const LaMethod *
+la_shared_method_for(Relation rel)
+{
+	const LaMethod *method = la_method_for(rel, NULL);
+
+#if LA_HAVE_AIO
+	if (method->id == LA_METHOD_AIO && io_method != IOMETHOD_WORKER)
+	{
+		const char *reason;
+
+		return la_advice_or_worker(rel, &reason);
+	}
+#endif
+	return method;
+}
+
+/*
  * Choose the method for a scan of all blocks in physical order, or NULL for
  * none.  The kernel reads such a scan ahead already, and what is left to gain
  * is that somebody else copies: so the I/O service comes first.

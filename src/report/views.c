@@ -16,6 +16,7 @@
 #include "method/method.h"
 #include "report/counters.h"
 #include "source/index_scan.h"
+#include "source/leaf_scan.h"
 #include "utils/builtins.h"
 #include "utils/timestamp.h"
 
@@ -124,7 +125,8 @@ pg_lookahead_session(PG_FUNCTION_ARGS)
 	TupleDesc	desc = la_result_desc(fcinfo);
 
 	la_counter_columns(&la_session_counters, values);
-	values[LA_COUNTER_COLUMNS] = Int32GetDatum(la_index_scan_in_flight());
+	values[LA_COUNTER_COLUMNS] =
+		Int32GetDatum(la_index_scan_in_flight() + la_leaf_scan_in_flight());
 	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(desc, values, nulls)));
 }
 

@@ -39,11 +39,36 @@ struct LaFollowed
 	const LaFollowedOps *ops;
 	dlist_node	query_link;		/* in LaQuery.scans */
 	PlanState  *node;
-	Oid			heap_oid;
+	Oid			heap_oid;		/* InvalidOid: the node does not know it */
 	Oid			index_oid;		/* InvalidOid: scans no index */
+	bool		reads_leaves;	/* blocks are the index's, not the table's */
 
 	LaCounters	counters;
 	const char *method_name;	/* of the last window, or NULL */
 };
+
+/*
+ * The relation whose blocks are looked ahead of.
+ */
+static inline Oid
+la_followed_relid(const LaFollowed *followed)
+{
+	return followed->reads_leaves ? followed->index_oid : followed->heap_oid;
+}
+
+/*
+ * Tells the scans of a parallel plan apart: a node may have two.
+ */
+static inline int
+la_followed_key(const LaFollowed *followed)
+{
+	return followed->node->plan->plan_node_id * 2 + followed->reads_leaves;
+}
+
+/*
+ * How many more entries will the executor ask for, after the one just returned?
+ * Known only if a LIMIT stands directly above the scan; else it may be NULL.
+ */
+extern uint64 la_entries_left(const LimitState *limit);
 
 #endif							/* LA_FOLLOWED_H */

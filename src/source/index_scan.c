@@ -53,14 +53,11 @@
  */
 #include "postgres.h"
 
-#include <time.h>
-
 #include "access/tableam.h"
 #include "access/transam.h"
 #include "catalog/catalog.h"
 #include "catalog/pg_am.h"
 #include "common/hashfn.h"
-#include "common/int.h"
 #include "compat.h"
 #include "method/method.h"
 #include "settings.h"
@@ -69,9 +66,6 @@
 #include "utils/snapmgr.h"
 #include "window/guard.h"
 #include "window/waits.h"
-
-/* A gap shorter than this was no wait for storage. */
-#define LA_WAIT_MIN_NS		10000
 
 /*
  * Blocks read without a wait (from the kernel's page cache) after which we look
@@ -123,13 +117,6 @@ static dlist_head la_unbound = DLIST_STATIC_INIT(la_unbound);
 IndexScanDesc la_last_desc = NULL;
 LaIndexScan *la_last_scan = NULL;
 
-/*
- * Voluntary context switches of this process when we looked last, and whether
- * some of them since may have been our own.
- */
-static long la_last_sleeps = 0;
-static bool la_sleeps_are_stale = true;
-
 static bool la_fill(LaIndexScan *scan);
 static void la_index_scan_pause(LaFollowed *followed);
 static void la_index_scan_finish(LaFollowed *followed);
@@ -176,7 +163,7 @@ la_enter_state(LaIndexScan *scan, LaScanState state)
  * Start to follow a scan node of a plan.  Everything is allocated in the
  * query's context.
  */
-LaFollowed *
+LaIndexScan *
 la_index_scan_register(MemoryContext query_context, PlanState *node,
 					   LimitState *limit)
 {
@@ -209,7 +196,7 @@ la_index_scan_register(MemoryContext query_context, PlanState *node,
 	scan->base.heap_oid = RelationGetRelid(heap);
 	dlist_push_head(&la_unbound, &scan->unbound_link);
 	scan->is_unbound = true;
-	return &scan->base;
+	return scan;
 }
 
 /*
@@ -306,39 +293,6 @@ la_bind(IndexScanDesc desc)
  * Watching
  * -------------------------------------------------------------------------
  */
-
-/*
- * Has this process slept since we last asked?  Asking costs a system call.
- */
-static bool
-la_has_slept(void)
-{
-	long		sleeps = la_sleeps();
-	bool		slept = sleeps != la_last_sleeps;
-
-	la_sleeps_are_stale = false;
-	la_last_sleeps = sleeps;
-	return slept;
-}
-
-static int64
-la_cpu_ns(void)
-{
-	struct timespec ts;
-
-	if (clock_gettime(CLOCK_THREAD_CPUTIME_ID, &ts) != 0)
-		return 0;
-	return (int64) ts.tv_sec * 1000000000 + ts.tv_nsec;
-}
-
-static int64
-la_wall_ns(void)
-{
-	instr_time	now;
-
-	INSTR_TIME_SET_CURRENT(now);
-	return (int64) (INSTR_TIME_GET_DOUBLE(now) * 1e9);
-}
 
 /*
  * Are the blocks that the scan reads in the kernel's page cache?
@@ -455,6 +409,8 @@ la_close_gap(LaIndexScan *scan)
 	if (scan->gap_timed || la_blocks_read() != scan->gap_reads)
 	{
 		scan->cached = 0;
+		if (la_blocks_read() != scan->gap_reads)
+			la_leaf_wake(scan->target.leaf);
 		la_judge_gap(scan);
 		scan->reads_seen = la_blocks_read();
 		return;
@@ -528,24 +484,6 @@ la_am_is_worth_it(const LaIndexScan *scan)
  * Looking ahead
  * -------------------------------------------------------------------------
  */
-
-/*
- * How many more entries will the executor ask for, after the one just
- * returned?  Known only if a LIMIT stands directly above the scan.
- */
-static uint64
-la_entries_left(const LaIndexScan *scan)
-{
-	LimitState *limit = scan->limit;
-	int64		left;
-
-	if (limit == NULL || limit->noCount || limit->lstate == LIMIT_INITIAL)
-		return PG_UINT64_MAX;
-	if (pg_add_s64_overflow(limit->offset, limit->count, &left))
-		return PG_UINT64_MAX;
-	left -= limit->position + 1;
-	return (uint64) Max(left, 0);
-}
 
 /*
  * Free the work of looking ahead as far as an error has left it: the context
@@ -635,6 +573,8 @@ la_work_fail(LaIndexScan *scan)
 	scan->base.counters.errors_total++;
 	scan->owner = NULL;
 	la_window_drop(scan->window, InvalidBlockNumber);
+	if (scan->target.leaf != NULL)
+		la_leaf_scan_follow(scan->target.leaf, scan->desc, NULL);
 	la_enter_state(scan, LA_SCAN_OUT);
 	MemoryContextDelete(scan->context); /* calls la_work_reset() */
 }
@@ -698,7 +638,7 @@ la_fill(LaIndexScan *scan)
 		la_drop(scan);
 	}
 
-	scan->target.entries_left = la_entries_left(scan);
+	scan->target.entries_left = la_entries_left(scan->limit);
 	scan->target.entries_ahead_max =
 		(uint64) LA_ENTRIES_PER_BLOCK * la_pace_distance(&scan->pace);
 	nwindows = scan->base.counters.windows_total;
@@ -868,7 +808,8 @@ la_at_end(LaIndexScan *scan)
 static inline bool
 la_may_skip_quiet(LaIndexScan *scan)
 {
-	if (!la_is_quiet(scan) || scan->is_dear)
+	if (!la_is_quiet(scan) || scan->is_dear ||
+		!la_leaf_is_calm(scan->target.leaf))
 		return false;
 	scan->skip_turn = !scan->skip_turn;
 	return scan->skip_turn;
@@ -935,7 +876,8 @@ la_arrive(LaIndexScan *scan, ScanDirection direction, bool found)
 		scan->gap_open = true;
 		scan->gap_timed = false;
 		scan->gap_reads = la_blocks_read();
-		if (scan->cached >= LA_CACHED_AFTER && !scan->is_dear)
+		if (scan->cached >= LA_CACHED_AFTER && !scan->is_dear &&
+			la_leaf_is_calm(scan->target.leaf))
 		{
 			la_skip(scan, scan->cached_skip);
 			scan->cached_skip = Min(scan->cached_skip * 2, LA_MAX_SKIP);
@@ -961,7 +903,7 @@ la_next_with_care(LaIndexScan *scan, ScanDirection direction)
 	if (scan->is_dear)
 		found = la_ask_dear_am(scan, direction);
 	else
-		found = scan->amgettuple(scan->desc, direction);
+		found = la_index_scan_ask(scan, direction);
 	return la_arrive(scan, direction, found);
 }
 
@@ -980,7 +922,7 @@ la_index_scan_next(LaIndexScan *scan, ScanDirection direction)
 	if (scan->gap_open || scan->is_dear)
 		return la_next_with_care(scan, direction);
 
-	found = scan->amgettuple(scan->desc, direction);
+	found = la_index_scan_ask(scan, direction);
 	if (likely(found && direction == scan->target.direction &&
 			   ItemPointerGetBlockNumber(&scan->desc->xs_heaptid) ==
 			   scan->current))
@@ -1040,6 +982,8 @@ la_index_scan_restart(IndexScanDesc desc)
 	scan->am_calls = 0;
 	scan->am_cpu_ns = 0;
 	scan->wait_ns = 0;
+	if (scan->target.leaf != NULL)
+		la_leaf_scan_restart(scan->target.leaf, desc);
 }
 
 /*
@@ -1071,6 +1015,8 @@ void
 la_index_scan_end(LaIndexScan *scan)
 {
 	la_work_end(scan);
+	if (scan->target.leaf != NULL)
+		la_leaf_scan_end(scan->target.leaf);
 	la_unbind(scan);
 }
 

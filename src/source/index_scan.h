@@ -13,6 +13,7 @@
 #include "executor/instrument.h"
 #include "source/followed.h"
 #include "source/leaf_items.h"
+#include "source/leaf_scan.h"
 #include "source/scout.h"
 #include "window/window.h"
 
@@ -118,6 +119,16 @@ la_index_scan_find(IndexScanDesc desc)
 	return la_index_scan_lookup(desc);
 }
 
+/*
+ * Ask the access method, by way of who follows the leaf pages.
+ */
+static inline bool
+la_index_scan_ask(LaIndexScan *scan, ScanDirection direction)
+{
+	return la_leaf_scan_ask(scan->target.leaf, scan->desc, scan->amgettuple,
+							direction);
+}
+
 /* For hook/index_am.c. */
 extern bool la_index_scan_next(LaIndexScan *scan, ScanDirection direction);
 extern void la_index_scan_restart(IndexScanDesc desc);
@@ -126,8 +137,8 @@ extern void la_index_scan_restore(LaIndexScan *scan);
 extern void la_index_scan_end(LaIndexScan *scan);
 
 /* For hook/executor.c. */
-extern LaFollowed *la_index_scan_register(MemoryContext query_context,
-										  PlanState *node, LimitState *limit);
+extern LaIndexScan *la_index_scan_register(MemoryContext query_context,
+										   PlanState *node, LimitState *limit);
 extern int	la_index_scan_in_flight(void);
 
 #endif							/* LA_INDEX_SCAN_H */

@@ -57,7 +57,9 @@
 #include "catalog/pg_type.h"
 #include "compat.h"
 #include "executor/instrument.h"
+#include "source/leaf_scan.h"
 #include "source/scout.h"
+#include "source/uncounted.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/syscache.h"
@@ -189,48 +191,6 @@ la_scout_is_allowed(const LaScoutTarget *target)
 }
 
 /*
- * Counters that must not show what the scout does.
- */
-typedef struct LaUncounted
-{
-	int64		numscans;
-	int64		fetched;
-	int64		hit;
-} LaUncounted;
-
-static inline LaUncounted
-la_uncounted_begin(Relation rel)
-{
-	LaUncounted save = {0, 0, 0};
-
-	if (pgstat_should_count_relation(rel))
-	{
-		save.numscans = la_stat_numscans(rel);
-		save.fetched = la_stat_fetched(rel);
-		save.hit = la_stat_hit(rel);
-	}
-	return save;
-}
-
-/*
- * Put back the scans and the hits.  What was not a hit was read on our account
- * once and will be a hit of the real scan: the read stays counted.
- */
-static inline void
-la_uncounted_end(Relation rel, LaUncounted save)
-{
-	if (rel->pgstat_info != NULL)
-	{
-		int64		read = (la_stat_fetched(rel) - save.fetched) -
-			(la_stat_hit(rel) - save.hit);
-
-		la_stat_numscans(rel) = save.numscans;
-		la_stat_fetched(rel) = save.fetched + read;
-		la_stat_hit(rel) = save.hit;
-	}
-}
-
-/*
  * Open the second scan, at the start of the real one.
  */
 static void
@@ -256,6 +216,8 @@ la_scout_open(LaScout *scout)
 	target->am->orig.amrescan(desc, target->keys, real->numberOfKeys,
 							  target->orderbys, real->numberOfOrderBys);
 	scout->position = 0;
+	if (target->leaf != NULL)
+		la_leaf_scan_follow(target->leaf, desc, scout);
 }
 
 /*
@@ -267,7 +229,8 @@ la_scout_step(LaScout *scout, ScanDirection direction)
 	bool		found;
 
 	scout->desc->kill_prior_tuple = false;
-	found = scout->target->am->orig.amgettuple(scout->desc, direction);
+	found = la_leaf_scan_ask(scout->target->leaf, scout->desc,
+							 scout->target->am->orig.amgettuple, direction);
 	if (direction == scout->target->base)
 		scout->position++;
 	else
@@ -402,17 +365,12 @@ la_scout_next(LaSource *source, BlockNumber *blkno)
 	Relation	index = scout->target->real->indexRelation;
 	Relation	heap = scout->target->heap; /* its visibility map */
 	MemoryContext save = MemoryContextSwitchTo(scout->context);
-	int64		shared_hit = pgBufferUsage.shared_blks_hit;
-	int64		local_hit = pgBufferUsage.local_blks_hit;
 	LaUncounted of_index = la_uncounted_begin(index);
 	LaUncounted of_heap = la_uncounted_begin(heap);
 	LaSourceResult result = la_scout_advance(scout, blkno);
 
 	la_uncounted_end(heap, of_heap);
 	la_uncounted_end(index, of_index);
-	pgBufferUsage.shared_blks_hit = shared_hit;
-	pgBufferUsage.local_blks_hit = local_hit;
-
 	MemoryContextSwitchTo(save);
 	return result;
 }
@@ -481,6 +439,9 @@ la_scout_close(LaScout *scout)
 		IndexScanDesc desc = scout->desc;
 
 		scout->desc = NULL;
+		if (scout->target->leaf != NULL)
+			la_leaf_scan_follow(scout->target->leaf, scout->target->real,
+								NULL);
 		scout->target->am->orig.amendscan(desc);
 	}
 	if (scout->vmbuffer != InvalidBuffer)

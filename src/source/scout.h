@@ -33,6 +33,7 @@ typedef struct LaScoutTarget
 	IndexScanDesc real;
 	LaIndexAm  *am;
 	Relation	heap;
+	struct LaLeafScan *leaf;	/* follows the leaf pages, or NULL */
 	ScanKey		keys;			/* as given to the real scan */
 	ScanKey		orderbys;
 	bool		index_only;		/* blocks that are all-visible are not read */

@@ -20,14 +20,27 @@
  *
  * Watching.  Once in LA_CHECK_BLOCKS blocks we look whether blocks were read
  * since, and whether the process has slept.  When that was so twice, look-ahead
- * begins, and from then on the frontier is kept in front of the scan: see
+ * is wanted.
+ *
+ * Is it worth it?  The kernel reads a sequential scan ahead, and on a fast
+ * device hides most of the waits.  What is left to win is the copy into shared
+ * buffers, and a page that another processor has copied is a cold one to ours:
+ * serial scans that waited for a sixth of the time became a tenth slower.  So a
+ * serial scan is timed for LA_SEQ_MEASURE blocks, again and again, and
+ * look-ahead begins when it has waited for a third of the time.  Parallel
+ * scans defeat the kernel's read-ahead, and direct I/O has none: they begin at
+ * once.
+ *
+ * From then on the frontier is kept in front of the scan: see
  * window/frontier.c.  If the blocks turn out to be in shared buffers it rests
  * until the scan waits again.
  *
  *		WATCHING --- waited twice ---> LOOKING <--- waited --- RESTING
  *			^							  |  `--- all there ------^
  *			'---- the scan starts anew ---'
- *		OUT: no method, other direction, addresses that are no blocks, an error
+ *		OUT: no method, other direction, addresses that are no blocks, an error,
+ *		or LA_SEQ_GIVE_UP blocks without a reason to begin; the server's own
+ *		function is put back
  *
  * Parallel scans.  Processes take chunks of blocks from a counter in shared
  * memory, which tells us where the scan is.  The server's chunks grow with the
@@ -80,6 +93,12 @@ la_seq_scan_register(MemoryContext query_context, SeqScanState *node)
 #define LA_CHECK_BLOCKS		16
 #define LA_SEQ_START_WAITS	2
 
+/* A serial scan of buffered files is timed for so many blocks. */
+#define LA_SEQ_MEASURE		2048
+
+/* A scan that has not begun to look ahead after so many blocks never does. */
+#define LA_SEQ_GIVE_UP		32768
+
 typedef enum LaSeqState
 {
 	LA_SEQ_WATCHING,			/* counts waits; no look-ahead yet */
@@ -94,14 +113,17 @@ typedef struct LaSeqScan
 
 	/* immutable */
 	SeqScanState *node;
+	ExecProcNodeMtd server_exec;	/* the node's execution function before */
 	bool		is_parallel;
 
 	LaSeqState	state;
 	BlockNumber current;		/* the block of the last row */
 	bool		has_begun;		/* "frontier" is open */
+	uint64		began_at;		/* position */
 	uint64		position;		/* of the scan, when we looked last */
 	uint64		next_check;
 	int			waits;
+	LaWaitShare share;			/* see la_seq_is_worth_it() */
 	int64		reads;			/* la_blocks_read(), when we looked last */
 	long		sleeps;			/* la_sleeps(), likewise */
 	LaFrontier	frontier;
@@ -132,6 +154,7 @@ static laseq_hash *la_seq_nodes = NULL;
 static SeqScanState *la_last_node = NULL;
 static LaSeqScan *la_last_seq = NULL;
 
+static TupleTableSlot *la_ExecSeqScan(PlanState *pstate);
 static void la_seq_scan_pause(LaFollowed *followed);
 static void la_seq_scan_finish(LaFollowed *followed);
 static void la_seq_scan_forget(LaFollowed *followed);
@@ -171,6 +194,10 @@ la_seq_end(LaSeqScan *scan, LaSeqState state)
 		la_frontier_close(&scan->frontier, scan->position);
 	scan->has_begun = false;
 	scan->state = state;
+	/* Unless somebody else has taken our place meanwhile, and calls us. */
+	if (state == LA_SEQ_OUT &&
+		scan->node->ss.ps.ExecProcNodeReal == la_ExecSeqScan)
+		ExecSetExecProcNode(&scan->node->ss.ps, scan->server_exec);
 }
 
 /*
@@ -270,8 +297,10 @@ la_seq_begin(LaSeqScan *scan, BlockNumber blkno)
 	scan->base.method_name = method->name;
 	scan->state = LA_SEQ_WATCHING;
 	scan->position = la_seq_position(scan, blkno);
+	scan->began_at = scan->position;
 	scan->next_check = scan->position;
 	scan->waits = 0;
+	scan->share.wall_ns = 0;
 	scan->reads = la_blocks_read();
 	scan->sleeps = la_sleeps();
 }
@@ -322,6 +351,16 @@ la_seq_waited(LaSeqScan *scan)
 }
 
 /*
+ * See the file header.
+ */
+static bool
+la_seq_is_worth_it(LaSeqScan *scan)
+{
+	return scan->is_parallel || la_direct_io() || la_start_after == 0 ||
+		la_wait_share_is_high(&scan->share, scan->position, LA_SEQ_MEASURE);
+}
+
+/*
  * Once in LA_CHECK_BLOCKS blocks.
  */
 static void
@@ -333,11 +372,19 @@ la_seq_check(LaSeqScan *scan)
 	switch (scan->state)
 	{
 		case LA_SEQ_WATCHING:
+			if (scan->position - scan->began_at > LA_SEQ_GIVE_UP &&
+				la_start_after > 0)
+			{
+				la_seq_end(scan, LA_SEQ_OUT);
+				return;
+			}
 			if (waited)
 				scan->waits++;
 			if (scan->waits < Min(LA_SEQ_START_WAITS, la_start_after) &&
 				!(la_owner_is_valid(ref) &&
 				  pg_atomic_read_u32(&ref->owner->started) != 0))
+				return;
+			if (!la_seq_is_worth_it(scan))
 				return;
 			scan->base.counters.scans_total++;
 			scan->state = LA_SEQ_LOOKING;
@@ -524,6 +571,7 @@ la_seq_scan_register(MemoryContext query_context, SeqScanState *node)
 	entry->scan = scan;
 	la_last_node = NULL;
 
+	scan->server_exec = node->ss.ps.ExecProcNodeReal;
 	ExecSetExecProcNode(&node->ss.ps, la_ExecSeqScan);
 	return &scan->base;
 }
@@ -536,6 +584,7 @@ la_seq_scan_pause(LaFollowed *followed)
 	/* What the process sleeps while its client is away is no wait. */
 	if (scan->has_begun)
 		scan->sleeps = la_sleeps();
+	scan->share.wall_ns = 0;
 }
 
 /*

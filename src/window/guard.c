@@ -31,6 +31,10 @@
  * subtransaction, pushes a snapshot or runs a function of another language,
  * which could be left behind; if one did, the error is passed on.
  *
+ * Guarded bodies may nest: the scout, which runs in one, has another fill the
+ * window of leaf pages that it is about to need.  An error of the inner one
+ * ends there.
+ *
  * A leader of parallel workers serves no interrupt inside: the messages of its
  * workers would come up there, be silenced, and be gone.  Everybody else does,
  * so a cancel or a timeout is obeyed.
@@ -51,6 +55,9 @@
 #include "utils/snapmgr.h"
 #include "window/guard.h"
 
+/* The resource owner that was current outside of all guarded bodies. */
+static ResourceOwner la_outer_owner = NULL;
+
 /* The last error that ended here. */
 static char la_last_error[256];
 
@@ -64,7 +71,8 @@ la_guard_last_error(void)
 }
 
 /*
- * Make a resource owner below the current one.
+ * Make a resource owner below the current one, or, in a guarded body, beside
+ * that of the body.
  *
  * If the current one is released first, by an error that ends the query, ours
  * goes with it; the caller must then not touch it any more.
@@ -73,7 +81,8 @@ ResourceOwner
 la_guard_owner_create(void)
 {
 	Assert(CurrentResourceOwner != NULL);
-	return ResourceOwnerCreate(CurrentResourceOwner, "pg_lookahead");
+	return ResourceOwnerCreate(la_outer_owner ? la_outer_owner :
+							   CurrentResourceOwner, "pg_lookahead");
 }
 
 /*
@@ -149,6 +158,7 @@ la_guard_run(ResourceOwner owner, void (*body) (void *), void *arg)
 {
 	MemoryContext save_context = CurrentMemoryContext;
 	ResourceOwner save_owner = CurrentResourceOwner;
+	ResourceOwner save_outer_owner = la_outer_owner;
 	uint32		save_holdoff = InterruptHoldoffCount;
 	uint32		save_cancel_holdoff = QueryCancelHoldoffCount;
 	int			nest_level = GetCurrentTransactionNestLevel();
@@ -163,6 +173,8 @@ la_guard_run(ResourceOwner owner, void (*body) (void *), void *arg)
 	post.callback.arg = &post;
 	post.callback.previous = error_context_stack;
 
+	if (la_outer_owner == NULL)
+		la_outer_owner = CurrentResourceOwner;
 	CurrentResourceOwner = owner;
 	client_min_messages = Max(client_min_messages, ERROR);
 	if (hold)
@@ -179,6 +191,7 @@ la_guard_run(ResourceOwner owner, void (*body) (void *), void *arg)
 
 		MemoryContextSwitchTo(save_context);
 		CurrentResourceOwner = save_owner;
+		la_outer_owner = save_outer_owner;
 		client_min_messages = save_min_messages;
 
 		edata = CopyErrorData();
@@ -211,6 +224,7 @@ la_guard_run(ResourceOwner owner, void (*body) (void *), void *arg)
 	if (hold && ok)
 		RESUME_INTERRUPTS();
 	CurrentResourceOwner = save_owner;
+	la_outer_owner = save_outer_owner;
 	client_min_messages = save_min_messages;
 
 	return ok;

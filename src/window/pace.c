@@ -81,8 +81,8 @@
 #define LA_TRIAL_CHECK		128
 #define LA_TRIAL_WON_LENGTH	(16 * LA_TRIAL_LENGTH)
 #define LA_TRIAL_SHARE(ns)	((ns) / 10 * 7)
-#define LA_FIRST_HOLD		(8 * LA_TRIAL_LENGTH)
-#define LA_LAST_HOLD		(64 * LA_TRIAL_LENGTH)
+#define LA_FIRST_HOLD		(32 * LA_TRIAL_LENGTH)
+#define LA_LAST_HOLD		(128 * LA_TRIAL_LENGTH)
 
 /*
  * Begin to watch a new scan, or the same scan with new keys.
@@ -207,13 +207,14 @@ la_pace_read(LaPace *pace, int nreads, bool waited)
 }
 
 /*
- * Does it take more than "times" the time that it took without look-ahead?
- * Then a trial need not go on to its end.
+ * Does it take more than so many tenths of the time that it took without
+ * look-ahead?  Then a trial need not go on to its end.
  */
 static bool
-la_pace_is_behind(const LaPace *pace, int64 took, int times)
+la_pace_is_behind(const LaPace *pace, int64 took, int tenths)
 {
-	return took > pace->watch_ns * times * pace->trial_reads / LA_TRIAL_LENGTH;
+	return took > pace->watch_ns / 10 * tenths * pace->trial_reads /
+		LA_TRIAL_LENGTH;
 }
 
 /*
@@ -267,7 +268,7 @@ la_pace_clock(LaPace *pace, int64 now_ns, int64 cpu_ns)
 			return true;
 
 		case LA_TRIAL_LOOK_RAMP:
-			if (la_pace_is_behind(pace, took, 3))
+			if (la_pace_is_behind(pace, took, 20))
 			{
 				la_pace_enter_trial(pace, LA_TRIAL_LOST);
 				return true;
@@ -291,7 +292,8 @@ la_pace_clock(LaPace *pace, int64 now_ns, int64 cpu_ns)
 				break;
 			}
 			if (pace->trial_reads < LA_TRIAL_LENGTH &&
-				!la_pace_is_behind(pace, took, 2))
+				!la_pace_is_behind(pace, took,
+								   pace->trial_reads < LA_TRIAL_RAMP ? 20 : 12))
 				break;
 			if (pace->trial_reads >= LA_TRIAL_LENGTH &&
 				took <= LA_TRIAL_SHARE(pace->watch_ns))

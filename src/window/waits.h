@@ -22,6 +22,27 @@ la_blocks_read(void)
 	return pgBufferUsage.shared_blks_read + pgBufferUsage.local_blks_read;
 }
 
+/* A visit that took less than this was no wait for storage. */
+#define LA_WAIT_MIN_NS		10000
+
+extern bool la_sleeps_are_stale;
+
+/*
+ * Measures how much of its time a scan waits.  Zero it to begin; set wall_ns to
+ * 0 when time has passed that is not the scan's.
+ */
+typedef struct LaWaitShare
+{
+	int64		wall_ns;		/* when the measurement began; 0: it has not */
+	int64		cpu_ns;
+	uint64		from;			/* position of the scan then */
+} LaWaitShare;
+
+extern bool la_wait_share_is_high(LaWaitShare *share, uint64 position,
+								  uint64 length);
 extern long la_sleeps(void);
+extern bool la_has_slept(void);
+extern int64 la_cpu_ns(void);
+extern int64 la_wall_ns(void);
 
 #endif							/* LA_WAITS_H */

@@ -488,7 +488,12 @@ la_window_step(LaWindow *window, BlockNumber blkno)
 		return LA_STEP_IGNORED;
 
 	while (i-- > 0)
-		la_window_skip_head(window);
+	{
+		if (window->passing_is_use)
+			la_window_arrive(window);
+		else
+			la_window_skip_head(window);
+	}
 	la_window_arrive(window);
 	return LA_STEP_MATCHED;
 }

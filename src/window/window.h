@@ -83,6 +83,9 @@ typedef struct LaWindow
 	BlockNumber probe;			/* left out of the reads; see pace.c */
 	bool		at_probe;		/* the scan is on it */
 
+	bool		passing_is_use; /* the scan, or another process of it, has been
+								 * at the blocks before the one it comes to */
+
 	bool		source_ended;	/* the source has said END or LOST */
 	bool		source_lost;
 	bool		source_far;		/* it found nothing to read within its reach */

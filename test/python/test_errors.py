@@ -269,7 +269,7 @@ def test_limit_before_the_damage(case: Case) -> None:
         with gained(connection) as change:
             answer = ask(connection, early_stop(case.damage))
         assert answer == Answer(expected, [], None)
-        assert change.scans == 1
+        assert change.scans >= 1
         if case.damage.table == "bad_leaf":
             # That is where the look-ahead ended: it did come there.
             assert change.errors == 1

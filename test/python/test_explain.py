@@ -34,7 +34,14 @@ PROPERTIES = {
     "Method", "Blocks Issued", "Blocks Used", "Blocks Wasted", "Blocks Hit", "Waits",
     "Depth Reached",
 }  # fmt: skip
-MORE_BEFORE_18 = {"Node Type", "Relation Name", "Index Name", "Alias", "Scan Direction"}
+MORE_BEFORE_18 = {
+    "Looks Ahead Of",
+    "Node Type",
+    "Relation Name",
+    "Index Name",
+    "Alias",
+    "Scan Direction",
+}
 
 
 @pytest.fixture
@@ -42,7 +49,7 @@ def connection(cluster: Cluster) -> Any:
     with connect(cluster) as session:
         if value(session, "SELECT to_regclass('shown')") is None:
             script(session, SETUP)
-        settings(session, **INDEX_SCANS)
+        settings(session, **INDEX_SCANS, pg_lookahead__leafscan="off")
         require_node(session, SCAN, "Index Scan", "shown_a")
         cold(session, "shown")
         yield session

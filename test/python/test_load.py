@@ -249,7 +249,7 @@ def test_without_the_extensions_objects(cluster: Cluster) -> None:
         with gained(connection) as change:
             assert rows(connection, SCAN) == ALL_ROWS
         assert change.blocks_issued > 0
-        assert value(connection, "SELECT count(*) FROM pg_stat_lookahead") == 1
+        assert value(connection, "SELECT count(*) FROM pg_stat_lookahead") >= 1
         connection.execute("ALTER TABLE loaded SET TABLESPACE pg_default")
     with connect(cluster) as connection:
         # The counters of another database are not shown here.

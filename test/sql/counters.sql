@@ -6,6 +6,8 @@
 \set ECHO none
 \i :helpers
 \set ECHO all
+-- leaf pages have a test of their own
+SET pg_lookahead.leafscan = off;
 
 CREATE TABLE counted (a int, filler text) WITH (fillfactor = 20, autovacuum_enabled = off);
 INSERT INTO counted SELECT (i * 7919) % 3001, repeat('x', 100) FROM generate_series(1, 3000) i;

@@ -21,6 +21,7 @@ from . import (
     bench_extend,
     bench_index_scan,
     bench_io_service,
+    bench_leaf,
     build,
     paths,
     report,
@@ -33,11 +34,15 @@ from .bench_index_scan import Cell, cells
 from .bench_io_result import build_result as build_io_result
 from .bench_io_run import ServiceRunner, check_service
 from .bench_io_service import DEAD_TABLE, Case, cases
+from .bench_leaf_data import LeafData
+from .bench_leaf_result import build_result as build_leaf_result
+from .bench_leaf_run import LeafRunner
 from .bench_measure import device_of
 from .bench_output import (
     chosen_groups,
     console,
     finish,
+    header_text,
     load_result,
     progress,
     result_folder,
@@ -184,6 +189,31 @@ def prepare_io(
         if any(case.table == DEAD_TABLE for case in mine):
             kept.for_vacuum().ensure_saved([DEAD_TABLE], extension=extension)
     return settings
+
+
+def prepare_leaf(
+    data: MutableMapping[str, LeafData],
+    chosen: Sequence[Server],
+    some: Sequence[bench_leaf.Case],
+    scale: bench_leaf.Scale,
+    *,
+    extension: bool,
+) -> None:
+    """Build the extension and make the tables that the cases need."""
+    for server in chosen:
+        mine = [case for case in some if case.server == server.name]
+        if not mine:
+            continue
+        if extension:
+            build_for(server)
+        kept = data[server.name] = LeafData(server, scale, progress=console.print)
+        in_pairs = [case for case in mine if case.group == "pgbench"]
+        needed = dict.fromkeys(case.table for case in mine if case not in in_pairs)
+        accounts = pgbench_name(scale.accounts_scale)
+        names = [accounts if name == bench_leaf.ACCOUNTS else name for name in needed]
+        kept.ensure(names, extension=extension)
+        if in_pairs:
+            kept.for_pgbench().ensure([pgbench_name(scale.pgbench_scale)], extension=extension)
 
 
 def measure(
@@ -353,6 +383,56 @@ def io_service(
         raise typer.Exit(1)
 
 
+@app.command("leaf")
+def leaf(
+    server: Annotated[
+        Optional[list[str]],
+        typer.Option(help="Server to measure, may be repeated; by default an 18 and a 15."),
+    ] = None,
+    quick: Quick = False,
+    only: Annotated[Optional[list[str]], only_option(bench_leaf.GROUPS)] = None,
+    pairs: Pairs = None,
+    output: Output = None,
+    rows: Rows = bench_leaf.DEFAULT_ROWS,
+    resume: Resume = False,
+    match: Match = None,
+    markdown: Markdown = False,
+    no_extension: NoExtension = False,
+) -> None:
+    """Run the benchmark of B-tree leaf pages: scans that read an index that is not cached."""
+    groups = chosen_groups(only, bench_leaf.GROUPS)
+    scale = bench_leaf.quick() if quick else bench_leaf.full(rows)
+    wanted = pairs or (1 if quick else 5)
+    chosen = choose_servers(server or [])
+    folder = result_folder("leaf", "+".join(s.name for s in chosen), output, resume=resume)
+    found, notes = bench_leaf.cases(chosen, scale, groups)
+    some = [case for case in found if match is None or match in case.id]
+    if not some:
+        raise UsageError("no case is left to run")
+    extension = not no_extension
+    data: dict[str, LeafData] = {}
+
+    def run(store: Store) -> None:
+        for note in notes:
+            store.note(note)
+        LeafRunner(store, data, scale, extension=extension, progress=progress).run(some, wanted)
+
+    store = measure(
+        folder,
+        definition_of(scale, extension=extension),
+        data,
+        resume=resume,
+        prepare=lambda: prepare_leaf(data, chosen, some, scale, extension=extension),
+        describe=lambda: {**describe_run(data, wanted), **bench_leaf.DESCRIPTION},
+        run=run,
+    )
+    done = done_in(store)
+    every, _ = bench_leaf.cases(chosen, scale, bench_leaf.GROUPS)
+    result = build_leaf_result([case for case in every if case in some or case.id in done], store)
+    if not finish(folder, result, markdown=markdown, judged=not quick):
+        raise typer.Exit(1)
+
+
 @app.command("extend")
 def extend(
     server: Annotated[
@@ -453,7 +533,7 @@ def show(
     output = Console()
     for file in files:
         result = load_result(file)
-        output.print(report.header_text(result), markup=False, highlight=False, soft_wrap=True)
+        output.print(header_text(result), markup=False, highlight=False, soft_wrap=True)
         output.print()
         report.show(tables(result), markdown=markdown, console=output)
 

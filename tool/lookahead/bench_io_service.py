@@ -50,6 +50,9 @@ WAITED = "waited_ms"
 DIRECT = {"debug_io_direct": "data"}
 DIRECT_WORKERS = 4
 
+# Random reads of one block each: as many are in flight as there are workers.
+RANDOM_WORKERS = 16
+
 # The least that `pg_lookahead.min_table_size` takes.
 LEAST_TABLE_SIZE = "8MB"
 
@@ -309,7 +312,7 @@ def index_scan_cases(server: Server, scale: Scale) -> Iterator[Case]:
     yield Case(
         "index-scan", server.name, f"{scale.random_rows:,} rows, direct I/O", RANDOM_TABLE,
         goal=INDEX_SCAN_GOAL, aim=at_least(INDEX_SCAN_GOAL),
-        conf=DIRECT, arms=ahead(scale, workers=DIRECT_WORKERS),
+        conf=DIRECT, arms=ahead(scale, workers=RANDOM_WORKERS),
     )  # fmt: skip
 
 
@@ -317,7 +320,8 @@ def kill_cases(server: Server, scale: Scale) -> Iterator[Case]:
     yield Case(
         "kill", server.name, f"{scale.kills} queries", ORDERED_TABLE,
         goal=1.0, aim="every answer right, service back",
-        conf=parallel_conf(scale, 0), arms=ahead(scale),
+        # Parallel scans begin as soon as they wait, on any device.
+        conf=parallel_conf(scale, 2), arms=ahead(scale),
     )  # fmt: skip
 
 
@@ -367,5 +371,8 @@ def cases(
             f"{LEAST_TABLE_SIZE}; no table of scale 1 reaches the default of 1 GB"
         )
     if majors & {16, 17} and any(case.conf.get("debug_io_direct") for case in found):
-        notes.append(f"direct I/O: pg_lookahead.io_workers = {DIRECT_WORKERS}")
+        notes.append(
+            f"direct I/O: pg_lookahead.io_workers = {DIRECT_WORKERS}, "
+            f"of random reads {RANDOM_WORKERS}"
+        )
     return found, notes

@@ -12,7 +12,7 @@ from typing import Any
 
 from rich.console import Console
 
-from . import bench_extend_result, report, report_io, stats
+from . import bench_extend_result, bench_leaf_report, report, report_io, stats
 from .bench_result import FAILED
 from .bench_store import now
 from .errors import UsageError
@@ -26,8 +26,11 @@ RESULTS = REPOSITORY / "bench" / "results"
 TABLES = {
     "index-scan": report.tables,
     "io-service": report_io.tables,
+    "leaf": bench_leaf_report.tables,
     "extend": bench_extend_result.tables,
 }
+# And the lines above them, where they are not the common ones.
+HEADERS = {"leaf": bench_leaf_report.header_text}
 
 console = Console(stderr=True)
 
@@ -71,12 +74,17 @@ def tables(result: dict[str, Any]) -> list[report.Table]:
     return TABLES[result["benchmark"]](result)
 
 
+def header_text(result: dict[str, Any]) -> str:
+    """Return the lines that say what was measured, where and how."""
+    return HEADERS.get(result["benchmark"], report.header_text)(result)
+
+
 def write_result(folder: Path, result: dict[str, Any]) -> None:
     """Write the JSON and, from it, the text table."""
     (folder / RESULT_FILE).write_text(json.dumps(result, indent=1) + "\n")
     with (folder / TABLE_FILE).open("w") as file:
         wide = Console(file=file, width=220, no_color=True)
-        wide.print(report.header_text(result), markup=False, highlight=False)
+        wide.print(header_text(result), markup=False, highlight=False)
         wide.print()
         report.show(tables(result), markdown=False, console=wide)
 

@@ -122,10 +122,22 @@ class PairRunner(Generic[CellT]):
 
 
 def pgbench(data: BenchData, script: str, clients: int, seconds: int) -> float:
-    """Run a built-in script of pgbench; return transactions per second."""
+    """Run a built-in script of pgbench for a while; return transactions per second."""
+    return _pgbench(data, script, clients, ["--time", str(seconds)])
+
+
+def pgbench_transactions(
+    data: BenchData, script: str, clients: int, transactions: int, seed: int
+) -> float:
+    """Run so many transactions of each client, the same ones for the same seed."""
+    how = ["--transactions", str(transactions), "--random-seed", str(seed)]
+    return _pgbench(data, script, clients, how)
+
+
+def _pgbench(data: BenchData, script: str, clients: int, how: Sequence[str]) -> float:
     command = [
         str(data.server.bindir / "pgbench"), f"--builtin={script}", "--no-vacuum",
-        "--client", str(clients), "--jobs", str(clients), "--time", str(seconds), data.dsn(),
+        "--client", str(clients), "--jobs", str(clients), *how, data.dsn(),
     ]  # fmt: skip
     done = subprocess.run(command, check=False, capture_output=True, text=True)
     found = re.search(r"^tps = ([0-9.]+)", done.stdout, re.MULTILINE)

@@ -1,0 +1,726 @@
+/*-------------------------------------------------------------------------
+ *
+ * leaf_scan.c
+ *	  Follows the leaf pages of a scan of a B-tree.
+ *
+ * An index scan waits twice: for the page of the table that an entry points to,
+ * which index_scan.c looks ahead of, and for the leaf pages of the index
+ * itself, which this file does.  An index-only scan and the index part of a
+ * bitmap scan have little else to wait for.
+ *
+ * One LaLeafScan stands beside each index scan node over a B-tree.  B-tree
+ * copies all matching entries of a leaf page when it comes to it and returns
+ * them one by one, and what it has copied can be seen in the scan descriptor.
+ * So it is known before a call whether the scan will need another page in it:
+ * at the edge, that is when the entry returned last was the last of the page.
+ * Calls at the edge come here; all others cost a comparison.
+ *
+ *		entries of page 31	[0] [1] [2] ... [364] [365]
+ *														^ the edge
+ *		la_leaf_scan_cross()	note what was read so far, and the time
+ *								ask B-tree, which reads page 8
+ *								was page 8 read, was it waited for?
+ *								watch, or step on in the window and fill it
+ *
+ * The window is the same as that of table blocks, and so are the pace and the
+ * methods; the source is leaf_walk.c.  Backward scans gain most: the pages of
+ * an index built in one go lie in descending order then, which no kernel reads
+ * ahead, and which a sorted window turns into a few large reads.
+ *
+ * Where damage is to be put up with (zero_damaged_pages,
+ * ignore_checksum_failure) leaf pages are left alone: the walk reads pages of
+ * the level above that the query may never come to, and would repair or accept
+ * them in silence.
+ *
+ * As long as no leaf page is read nothing is to be observed, and moves may be
+ * missed; index_scan.c then passes over most calls (la_leaf_is_calm()).
+ *
+ * Whom to follow?  If there is a scout for table blocks it is in front of the
+ * query's own scan, and it is the one that waits for leaf pages.  So the scout
+ * is followed as long as it is open.
+ *
+ * A bitmap index scan goes through its range in one call of the access method.
+ * la_leaf_scan_bitmap() takes the same entries one by one.
+ *
+ * A parallel scan hands out its pages to several processes.  Each looks ahead
+ * of all of them, because which it will get is not known; the pages it passes
+ * over were somebody else's and not wasted.  Who is to get the next page waits
+ * for who is just reading one, so no read may be in flight that only its owner
+ * can complete: la_shared_method_for().
+ *
+ * A scan with IN-lists, or a skip scan, descends again for the next value when
+ * that is far away.  The move is not one to a neighbour then: the window is
+ * dropped, and looking ahead begins again only when the scan goes from
+ * neighbour to neighbour and waits.
+ *
+ * Copyright (c) 2026, the pg_lookahead authors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "compat.h"
+#include "method/method.h"
+#include "settings.h"
+#include "source/leaf_scan.h"
+#include "source/scout.h"
+#include "source/uncounted.h"
+#include "storage/bufpage.h"
+#include "utils/memutils.h"
+#include "utils/snapmgr.h"
+#include "window/guard.h"
+#include "window/waits.h"
+
+/* Moves to a neighbour in a row, before a scan that can jump is believed in. */
+#define LA_MIN_ADJACENT		2
+
+/* And before the values of its arrays are no bound any more. */
+#define LA_ARRAY_ADJACENT	8
+
+/* Moves in a row without a read, after which all is taken for cached. */
+#define LA_CACHED_AFTER		4
+
+/* All leaf scans of running queries. */
+static dlist_head la_leaves = DLIST_STATIC_INIT(la_leaves);
+
+static void la_leaf_scan_pause(LaFollowed *followed);
+static void la_leaf_scan_finish(LaFollowed *followed);
+static void la_leaf_scan_forget(LaFollowed *followed);
+
+static const LaFollowedOps la_leaf_scan_ops = {
+	.pause = la_leaf_scan_pause,
+	.finish = la_leaf_scan_finish,
+	.forget = la_leaf_scan_forget,
+};
+
+/*
+ * Change the state; the only place that does.
+ */
+static void
+la_leaf_enter(LaLeafScan *leaf, LaLeafState state)
+{
+	switch (state)
+	{
+		case LA_LEAF_WATCHING:
+			Assert(leaf->window == NULL || la_window_is_empty(leaf->window));
+			break;
+		case LA_LEAF_LOOKING:
+			Assert(leaf->state == LA_LEAF_WATCHING ||
+				   leaf->state == LA_LEAF_IDLE);
+			Assert(leaf->window != NULL);
+			break;
+		case LA_LEAF_IDLE:
+			Assert(leaf->state == LA_LEAF_LOOKING);
+			break;
+		case LA_LEAF_OUT:
+			leaf->desc = NULL;
+			break;
+	}
+	leaf->state = state;
+}
+
+/* -------------------------------------------------------------------------
+ * Beginning and end
+ * -------------------------------------------------------------------------
+ */
+
+/*
+ * Start to follow the leaf pages that a scan node of a plan reads.  Everything
+ * is allocated in the query's context.
+ */
+LaLeafScan *
+la_leaf_scan_register(MemoryContext query_context, PlanState *node,
+					  Relation index, IndexScanDesc *desc_ref,
+					  LimitState *limit)
+{
+	LaLeafScan *leaf = MemoryContextAllocZero(query_context,
+											  sizeof(LaLeafScan));
+	Relation	heap = ((ScanState *) node)->ss_currentRelation;
+
+	leaf->base.ops = &la_leaf_scan_ops;
+	leaf->base.node = node;
+	leaf->base.index_oid = RelationGetRelid(index);
+	leaf->base.heap_oid = heap ? RelationGetRelid(heap) : InvalidOid;
+	leaf->base.reads_leaves = true;
+	leaf->query_context = query_context;
+	leaf->limit = limit;
+	leaf->desc_ref = desc_ref;
+	leaf->is_bitmap = IsA(node, BitmapIndexScanState);
+	dlist_push_head(&la_leaves, &leaf->link);
+	leaf->is_linked = true;
+	return leaf;
+}
+
+/*
+ * The leaf scan of a bitmap index scan's descriptor, or NULL.
+ */
+LaLeafScan *
+la_leaf_scan_of_bitmap(IndexScanDesc desc)
+{
+	dlist_iter	iter;
+
+	dlist_foreach(iter, &la_leaves)
+	{
+		LaLeafScan *leaf = dlist_container(LaLeafScan, link, iter.cur);
+
+		if (leaf->is_bitmap && *leaf->desc_ref == desc)
+			return leaf->state == LA_LEAF_OUT ? NULL : leaf;
+	}
+	return NULL;
+}
+
+/*
+ * Free the work of looking ahead as far as an error has left it: the context
+ * is about to go.  Nothing in flight may write into it afterwards.
+ */
+static void
+la_leaf_work_reset(void *arg)
+{
+	LaLeafScan *leaf = arg;
+
+	if (leaf->window != NULL)
+	{
+		la_window_abandon(leaf->window);
+		leaf->window = NULL;
+	}
+	leaf->walk = NULL;
+	leaf->context = NULL;
+}
+
+/*
+ * Make what is needed to look ahead.
+ */
+static void
+la_leaf_work_create(LaLeafScan *leaf, const LaMethod *method)
+{
+	Relation	index = leaf->desc->indexRelation;
+	MemoryContextCallback *callback;
+
+	leaf->context = AllocSetContextCreate(leaf->query_context,
+										  "pg_lookahead leaf scan",
+										  ALLOCSET_DEFAULT_SIZES);
+	callback = MemoryContextAlloc(leaf->context, sizeof(*callback));
+	callback->func = la_leaf_work_reset;
+	callback->arg = leaf;
+	MemoryContextRegisterResetCallback(leaf->context, callback);
+
+	leaf->owner = la_guard_owner_create();
+	leaf->window = la_window_open(leaf->context, index, method, &leaf->pace,
+								  &leaf->base.counters, InvalidBlockNumber);
+	leaf->window->passing_is_use = true;
+	leaf->walk = la_leaf_walk_create(leaf->context, index);
+	leaf->base.method_name = method->name;
+}
+
+/*
+ * Call a function of the work with its own resource owner.
+ */
+#define LA_WITH_OWNER(leaf, what) \
+	do { \
+		ResourceOwner save_owner = CurrentResourceOwner; \
+		CurrentResourceOwner = (leaf)->owner; \
+		what; \
+		CurrentResourceOwner = save_owner; \
+	} while (0)
+
+/*
+ * End the work in order: nothing is pinned or in flight afterwards.
+ */
+static void
+la_leaf_work_end(LaLeafScan *leaf)
+{
+	if (leaf->window == NULL)
+		return;
+	LA_WITH_OWNER(leaf, la_window_close(leaf->window));
+	la_guard_owner_free(leaf->owner, true);
+	leaf->owner = NULL;
+	leaf->window = NULL;
+	MemoryContextDelete(leaf->context);
+}
+
+/*
+ * End the work after an error in it: the guard has released every resource.
+ */
+static void
+la_leaf_work_fail(LaLeafScan *leaf)
+{
+	leaf->base.counters.errors_total++;
+	leaf->owner = NULL;
+	la_window_drop(leaf->window, InvalidBlockNumber);
+	la_leaf_enter(leaf, LA_LEAF_OUT);
+	MemoryContextDelete(leaf->context); /* calls la_leaf_work_reset() */
+}
+
+/*
+ * Forget what is in front of the scan, because it goes elsewhere.
+ */
+static void
+la_leaf_drop(LaLeafScan *leaf)
+{
+	if (leaf->window != NULL)
+	{
+		LA_WITH_OWNER(leaf, la_window_drop(leaf->window, InvalidBlockNumber));
+		la_leaf_walk_restart(leaf->walk);
+	}
+	if (leaf->state != LA_LEAF_OUT)
+		la_leaf_enter(leaf, LA_LEAF_WATCHING);
+}
+
+/*
+ * The node's scan starts from the beginning, maybe with other keys.
+ */
+void
+la_leaf_scan_restart(LaLeafScan *leaf, IndexScanDesc desc)
+{
+	if (leaf->state == LA_LEAF_OUT)
+		return;
+	la_leaf_drop(leaf);
+	leaf->desc = desc->xs_snapshot->snapshot_type == SNAPSHOT_MVCC ?
+		desc : NULL;
+	la_pace_init(&leaf->pace, la_start_after,
+				 leaf->window ? Min(la_max_distance, leaf->window->limit) :
+				 la_max_distance,
+				 !la_direct_io());
+	leaf->scout = NULL;
+	leaf->direction = NoMovementScanDirection;
+	leaf->adjacent = 0;
+	leaf->has_read = false;
+	leaf->cached = 0;
+	leaf->quiet_reads = 0;
+	leaf->start_wanted = false;
+}
+
+/*
+ * Another scan of the same index, with the same keys, is the one that comes to
+ * new pages first: a scout's, or, if that is NULL, the node's own.
+ */
+void
+la_leaf_scan_follow(LaLeafScan *leaf, IndexScanDesc desc, const LaScout *scout)
+{
+	if (leaf->desc == NULL || leaf->desc == desc)
+		return;
+	la_leaf_drop(leaf);
+	leaf->desc = desc;
+	leaf->scout = scout;
+	leaf->adjacent = 0;
+}
+
+/*
+ * The node is done with its scan.
+ */
+void
+la_leaf_scan_end(LaLeafScan *leaf)
+{
+	la_leaf_work_end(leaf);
+	la_leaf_enter(leaf, LA_LEAF_OUT);
+}
+
+/* -------------------------------------------------------------------------
+ * Looking ahead
+ * -------------------------------------------------------------------------
+ */
+
+typedef struct LaLeafFillCall
+{
+	LaLeafScan *leaf;
+	LaFill		result;
+} LaLeafFillCall;
+
+static void
+la_leaf_fill_body(void *arg)
+{
+	LaLeafFillCall *call = arg;
+	LaLeafScan *leaf = call->leaf;
+	MemoryContext save = MemoryContextSwitchTo(leaf->context);
+
+	call->result = la_window_fill(leaf->window, &leaf->walk->source);
+	MemoryContextSwitchTo(save);
+}
+
+/*
+ * How many more leaf pages may the executor ask for?
+ */
+static uint64
+la_leaf_pages_left(const LaLeafScan *leaf, const BTScanPosData *pos)
+{
+	uint64		entries = la_entries_left(leaf->limit);
+
+	if (entries == PG_UINT64_MAX)
+		return entries;
+	if (leaf->scout != NULL)
+	{
+		int64		lead = leaf->scout->position -
+			leaf->scout->target->position;
+
+		entries -= Min(entries, (uint64) Max(lead, -lead));
+	}
+	return entries / (pos->lastItem - pos->firstItem + 1) + 1;
+}
+
+/*
+ * Fill the window.  Buffer hits are put back: the scan would not have had them.
+ */
+static void
+la_leaf_fill(LaLeafScan *leaf)
+{
+	BTScanOpaque scan = (BTScanOpaque) leaf->desc->opaque;
+	Relation	index = leaf->desc->indexRelation;
+	LaLeafFillCall call = {leaf, LA_FILL_OK};
+	LaUncounted save;
+
+	/* Somebody holds a lock that the guard would release after an error. */
+	if (InterruptHoldoffCount != 0 || CritSectionCount != 0)
+		return;
+
+	leaf->walk->scan = scan;
+	leaf->walk->direction = leaf->direction;
+	leaf->walk->from = scan->currPos.currPage;
+	leaf->walk->ignores_arrays = leaf->adjacent >= LA_ARRAY_ADJACENT;
+	leaf->walk->pages_left = la_leaf_pages_left(leaf, &scan->currPos);
+	leaf->walk->ahead = leaf->window->nahead;
+
+	save = la_uncounted_begin(index);
+	if (!la_guard_run(leaf->owner, la_leaf_fill_body, &call))
+		la_leaf_work_fail(leaf);
+	else if (call.result == LA_FILL_IDLE)
+		la_leaf_enter(leaf, LA_LEAF_IDLE);
+	la_uncounted_end(index, save);
+	la_sleeps_are_stale = true;
+}
+
+/*
+ * Begin to look ahead, if there is a method.
+ */
+static void
+la_leaf_start(LaLeafScan *leaf)
+{
+	if (leaf->window == NULL)
+	{
+		Relation	index = leaf->desc->indexRelation;
+		const LaMethod *method = leaf->desc->parallel_scan != NULL ?
+			la_shared_method_for(index) : la_method_for(index, NULL);
+		LaScoutTarget target = {
+			.real = leaf->desc,
+			.keys = leaf->desc->keyData,
+			.orderbys = leaf->desc->orderByData,
+		};
+
+		if ((method->id == LA_METHOD_NONE && la_method != LA_METHOD_NONE) ||
+			zero_damaged_pages || ignore_checksum_failure ||
+			!la_scout_is_allowed(&target))
+		{
+			la_leaf_enter(leaf, LA_LEAF_OUT);
+			return;
+		}
+		la_leaf_work_create(leaf, method);
+		leaf->base.counters.scans_total++;
+	}
+	leaf->start_wanted = false;
+	leaf->has_read = true;
+	leaf->quiet_reads = 0;
+	la_leaf_enter(leaf, LA_LEAF_LOOKING);
+	la_leaf_fill(leaf);
+}
+
+/*
+ * The scan has come to another page while a window is open.
+ */
+static void
+la_leaf_step(LaLeafScan *leaf, BlockNumber blkno)
+{
+	LaStep		step;
+
+	LA_WITH_OWNER(leaf, step = la_window_step(leaf->window, blkno));
+	if (step != LA_STEP_MATCHED)
+	{
+		/* It has jumped, or overtaken us. */
+		la_leaf_drop(leaf);
+		return;
+	}
+	if (leaf->state == LA_LEAF_IDLE)
+	{
+		if (leaf->start_wanted)
+		{
+			leaf->start_wanted = false;
+			la_leaf_enter(leaf, LA_LEAF_LOOKING);
+		}
+		else if (la_window_is_empty(leaf->window))
+			la_leaf_drop(leaf);
+	}
+	if (leaf->state == LA_LEAF_LOOKING && la_window_wants_fill(leaf->window))
+		la_leaf_fill(leaf);
+}
+
+/* -------------------------------------------------------------------------
+ * Watching
+ * -------------------------------------------------------------------------
+ */
+
+/* What was seen when the scan went to another page. */
+typedef struct LaCrossing
+{
+	bool		timed;
+	bool		missed;			/* the page was read */
+	bool		waited;			/* and the process slept for it */
+	int64		nreads;
+	int64		ns;
+} LaCrossing;
+
+/*
+ * Tell the pace what was met.  Returns true if it wants look-ahead to change,
+ * after a trial.
+ */
+static bool
+la_leaf_tell_pace(LaLeafScan *leaf, const LaCrossing *crossing)
+{
+	int			nreads = leaf->state == LA_LEAF_LOOKING ? 1 :
+		(int) crossing->nreads;
+
+	return nreads > 0 &&
+		la_pace_read(&leaf->pace, nreads, crossing->waited) &&
+		la_pace_clock(&leaf->pace, la_wall_ns(), la_cpu_ns());
+}
+
+static void
+la_leaf_judge_looking(LaLeafScan *leaf, const LaCrossing *crossing)
+{
+	bool		idle = la_leaf_tell_pace(leaf, crossing);
+
+	if (crossing->waited)
+	{
+		leaf->base.counters.waits_total++;
+		if (!leaf->window->at_probe)
+			la_pace_waited(&leaf->pace);
+	}
+	if (leaf->window->at_probe && crossing->missed &&
+		la_pace_probed(&leaf->pace, crossing->waited))
+		idle = true;
+	leaf->window->at_probe = false;
+	if (idle)
+		la_leaf_enter(leaf, LA_LEAF_IDLE);
+}
+
+static void
+la_leaf_judge_watching(LaLeafScan *leaf, const LaCrossing *crossing)
+{
+	if (!crossing->missed)
+	{
+		la_pace_passed(&leaf->pace);
+		if (leaf->cached < LA_CACHED_AFTER && ++leaf->cached == LA_CACHED_AFTER)
+			leaf->has_read = false;
+		return;
+	}
+	leaf->cached = 0;
+	leaf->has_read = true;
+	leaf->quiet_reads = crossing->waited ? 0 : leaf->quiet_reads + 1;
+	if (la_leaf_tell_pace(leaf, crossing))
+		leaf->start_wanted = true;
+	if (la_pace_watch(&leaf->pace, crossing->waited))
+		leaf->start_wanted = true;
+}
+
+/*
+ * May the scan be believed to go on to the neighbours of its page?
+ */
+static bool
+la_leaf_is_steady(const LaLeafScan *leaf)
+{
+	return leaf->adjacent >= LA_MIN_ADJACENT || la_pace_at_once(&leaf->pace) ||
+		((BTScanOpaque) leaf->desc->opaque)->numArrayKeys == 0;
+}
+
+/*
+ * The scan is on another leaf page now.
+ */
+static void
+la_leaf_moved(LaLeafScan *leaf, ScanDirection direction, bool is_adjacent,
+			  const LaCrossing *crossing)
+{
+	BlockNumber blkno = ((BTScanOpaque) leaf->desc->opaque)->currPos.currPage;
+
+	if (unlikely(direction != leaf->direction))
+	{
+		la_leaf_drop(leaf);
+		leaf->direction = direction;
+	}
+	leaf->adjacent = is_adjacent ?
+		Min(leaf->adjacent + 1, LA_ARRAY_ADJACENT) : 0;
+	if (leaf->has_read)
+		la_pace_moved(&leaf->pace, blkno);
+	if (leaf->state == LA_LEAF_WATCHING)
+	{
+		la_leaf_judge_watching(leaf, crossing);
+		if ((leaf->start_wanted || la_pace_at_once(&leaf->pace)) &&
+			la_leaf_is_steady(leaf))
+			la_leaf_start(leaf);
+		return;
+	}
+	if (leaf->state == LA_LEAF_LOOKING)
+		la_leaf_judge_looking(leaf, crossing);
+	else
+		la_leaf_judge_watching(leaf, crossing);
+	la_leaf_step(leaf, blkno);
+}
+
+/*
+ * Ask B-tree for an entry that is on another page than the last one: returns
+ * exactly what it returns.
+ */
+pg_noinline bool
+la_leaf_scan_cross(LaLeafScan *leaf, amgettuple_function ask,
+				   ScanDirection direction)
+{
+	IndexScanDesc desc = leaf->desc;
+	BTScanPos	pos = &((BTScanOpaque) desc->opaque)->currPos;
+	BlockNumber from = pos->currPage;
+	BlockNumber right = pos->nextPage;
+	int64		reads = la_blocks_read();
+	LaCrossing	crossing = {0};
+	bool		is_quiet = leaf->quiet_reads >= LA_LEAF_QUIET_AFTER;
+	long		sleeps = 0;
+	instr_time	start;
+	bool		found;
+
+	crossing.timed = leaf->has_read;
+	if (crossing.timed)
+	{
+		if (!is_quiet)
+			sleeps = la_sleeps();
+		INSTR_TIME_SET_CURRENT(start);
+	}
+	found = ask(desc, direction);
+	if (!found)
+	{
+		la_leaf_drop(leaf);
+		return false;
+	}
+	if (pos->currPage == from)
+		return true;
+
+	crossing.nreads = la_blocks_read() - reads;
+	crossing.missed = crossing.nreads > 0;
+	if (crossing.timed)
+	{
+		instr_time	now;
+
+		INSTR_TIME_SET_CURRENT(now);
+		INSTR_TIME_SUBTRACT(now, start);
+		crossing.ns = (int64) (INSTR_TIME_GET_DOUBLE(now) * 1e9);
+		if ((crossing.missed || leaf->state == LA_LEAF_LOOKING) &&
+			crossing.ns >= LA_WAIT_MIN_NS)
+			crossing.waited = is_quiet || la_sleeps() != sleeps;
+	}
+	la_leaf_moved(leaf, direction,
+				  desc->parallel_scan != NULL ||
+				  (ScanDirectionIsForward(direction) ?
+				   right == pos->currPage : pos->nextPage == from),
+				  &crossing);
+	return true;
+}
+
+/*
+ * The next entry of a bitmap index scan: what amgettuple does for other scans.
+ */
+static bool
+la_bitmap_next(IndexScanDesc desc, ScanDirection direction)
+{
+	BTScanOpaque so = (BTScanOpaque) desc->opaque;
+
+	if (!BTScanPosIsValid(so->currPos) && !la_bt_start_arrays(desc, direction))
+		return false;
+	do
+	{
+		if (BTScanPosIsValid(so->currPos) ?
+			_bt_next(desc, direction) : _bt_first(desc, direction))
+			return true;
+	} while (so->numArrayKeys > 0 && la_bt_next_arrays(desc, direction));
+	return false;
+}
+
+/*
+ * Put all entries of a bitmap index scan into a bitmap, as the B-tree's own
+ * function does.  Returns their number.
+ */
+int64
+la_leaf_scan_bitmap(LaLeafScan *leaf, IndexScanDesc desc, TIDBitmap *tbm)
+{
+	BTScanPos	pos = &((BTScanOpaque) desc->opaque)->currPos;
+	int64		nentries = 0;
+
+	la_leaf_scan_restart(leaf, desc);
+	while (la_leaf_scan_ask(leaf, desc, la_bitmap_next, ForwardScanDirection))
+	{
+		tbm_add_tuples(tbm, &desc->xs_heaptid, 1, false);
+		nentries++;
+
+		/* The rest of the page. */
+		while (pos->itemIndex < pos->lastItem)
+		{
+			pos->itemIndex++;
+			tbm_add_tuples(tbm, &pos->items[pos->itemIndex].heapTid, 1, false);
+			nentries++;
+		}
+	}
+	return nentries;
+}
+
+/* -------------------------------------------------------------------------
+ * What else happens to a scan
+ * -------------------------------------------------------------------------
+ */
+
+/*
+ * The executor goes back to its caller, who may never come back: hold no pin.
+ */
+static void
+la_leaf_scan_pause(LaFollowed *followed)
+{
+	LaLeafScan *leaf = (LaLeafScan *) followed;
+
+	la_pace_interrupted(&leaf->pace);
+	if (leaf->window != NULL)
+		LA_WITH_OWNER(leaf, la_window_pause(leaf->window));
+}
+
+/*
+ * The query ends in order: end the work.  The counters stay until its memory
+ * goes.
+ */
+static void
+la_leaf_scan_finish(LaFollowed *followed)
+{
+	la_leaf_scan_end((LaLeafScan *) followed);
+}
+
+/*
+ * The query's memory goes, in order or not: nothing may point to the scan.
+ */
+static void
+la_leaf_scan_forget(LaFollowed *followed)
+{
+	LaLeafScan *leaf = (LaLeafScan *) followed;
+
+	if (leaf->is_linked)
+		dlist_delete(&leaf->link);
+	leaf->is_linked = false;
+	leaf->desc = NULL;
+}
+
+/*
+ * How many reads of look-ahead are in flight in this backend now?
+ */
+int
+la_leaf_scan_in_flight(void)
+{
+	dlist_iter	iter;
+	int			nreads = 0;
+
+	dlist_foreach(iter, &la_leaves)
+	{
+		LaLeafScan *leaf = dlist_container(LaLeafScan, link, iter.cur);
+
+		if (leaf->window != NULL)
+			nreads += la_window_in_flight(leaf->window);
+	}
+	return nreads;
+}

@@ -1,0 +1,147 @@
+/*-------------------------------------------------------------------------
+ *
+ * leaf_scan.h
+ *	  Follows the leaf pages of a scan of a B-tree.
+ *
+ * Copyright (c) 2026, the pg_lookahead authors
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef LA_LEAF_SCAN_H
+#define LA_LEAF_SCAN_H
+
+#include "access/amapi.h"
+#include "access/nbtree.h"
+#include "access/relscan.h"
+#include "source/followed.h"
+#include "source/leaf_walk.h"
+#include "window/pace.h"
+#include "window/window.h"
+
+/*
+ * All changes go through la_leaf_enter(), which asserts them.
+ */
+typedef enum LaLeafState
+{
+	/* Moves to other leaf pages are counted, and waits.  There may be a
+	 * window; it is empty. */
+	LA_LEAF_WATCHING,
+
+	/* A window is open and is filled.  Entered from WATCHING and IDLE. */
+	LA_LEAF_LOOKING,
+
+	/* A window is open and is followed but not filled, because recent ones
+	 * needed no read.  Entered from LOOKING. */
+	LA_LEAF_IDLE,
+
+	/* Left alone until the query ends.  Entered from anywhere. */
+	LA_LEAF_OUT,
+} LaLeafState;
+
+typedef struct LaLeafScan
+{
+	LaFollowed	base;			/* must be first */
+
+	/* set by la_leaf_scan_register(), immutable */
+	MemoryContext query_context;
+	LimitState *limit;			/* stops the scan after its rows, or NULL */
+	IndexScanDesc *desc_ref;	/* where the node keeps its scan */
+	dlist_node	link;			/* in the list of all of this process */
+	bool		is_linked;
+	bool		is_bitmap;		/* of a bitmap index scan */
+
+	/*
+	 * The scan that is followed: the node's own, or the scout that runs
+	 * ahead of it.  NULL: none, or left alone.
+	 */
+	IndexScanDesc desc;
+	const struct LaScout *scout;	/* whose scan it is, or NULL */
+
+	/* valid while there is one */
+	LaLeafState state;
+	LaPace		pace;
+	ScanDirection direction;
+	int			adjacent;		/* moves to a neighbour in a row, saturating */
+	bool		has_read;		/* a leaf page was read lately */
+	int			cached;			/* moves in a row without a read */
+	uint32		quiet_reads;	/* pages read since the last wait */
+	bool		start_wanted;	/* the pace has said so */
+
+	/* the work of looking ahead; NULL until it starts */
+	MemoryContext context;
+	ResourceOwner owner;
+	LaWindow   *window;
+	LaLeafWalk *walk;
+} LaLeafScan;
+
+/*
+ * Will the scan go to another leaf page when it is asked for an entry?
+ */
+static inline bool
+la_leaf_is_at_edge(IndexScanDesc desc, ScanDirection direction)
+{
+	const BTScanPosData *pos = &((BTScanOpaque) desc->opaque)->currPos;
+
+	return pos->currPage != InvalidBlockNumber &&
+		(ScanDirectionIsForward(direction) ?
+		 pos->itemIndex >= pos->lastItem :
+		 pos->itemIndex <= pos->firstItem);
+}
+
+extern LaLeafScan *la_leaf_scan_register(MemoryContext query_context,
+										 PlanState *node, Relation index,
+										 IndexScanDesc *desc_ref,
+										 LimitState *limit);
+extern LaLeafScan *la_leaf_scan_of_bitmap(IndexScanDesc desc);
+extern void la_leaf_scan_restart(LaLeafScan *leaf, IndexScanDesc desc);
+extern void la_leaf_scan_follow(LaLeafScan *leaf, IndexScanDesc desc,
+								const struct LaScout *scout);
+extern void la_leaf_scan_end(LaLeafScan *leaf);
+extern bool la_leaf_scan_cross(LaLeafScan *leaf, amgettuple_function ask,
+							   ScanDirection direction);
+extern int64 la_leaf_scan_bitmap(LaLeafScan *leaf, IndexScanDesc desc,
+								 TIDBitmap *tbm);
+extern int	la_leaf_scan_in_flight(void);
+
+/* Pages read without a wait, after which only the clock is looked at. */
+#define LA_LEAF_QUIET_AFTER	64
+
+/*
+ * Is there nothing to be observed, so that a move to another page may be
+ * missed?  "leaf" may be NULL.
+ */
+static inline bool
+la_leaf_is_calm(const LaLeafScan *leaf)
+{
+	return leaf == NULL || leaf->desc == NULL ||
+		(leaf->state == LA_LEAF_WATCHING &&
+		 (!leaf->has_read || leaf->quiet_reads >= LA_LEAF_QUIET_AFTER));
+}
+
+/*
+ * Something was read; it may have been a leaf page that we have not seen.
+ */
+static inline void
+la_leaf_wake(LaLeafScan *leaf)
+{
+	if (leaf != NULL)
+	{
+		leaf->has_read = true;
+		leaf->cached = 0;
+	}
+}
+
+/*
+ * Ask a scan of a B-tree for its next entry.  "leaf" may be NULL.
+ */
+static inline bool
+la_leaf_scan_ask(LaLeafScan *leaf, IndexScanDesc desc,
+				 amgettuple_function ask, ScanDirection direction)
+{
+	if (leaf != NULL && leaf->desc == desc &&
+		unlikely(la_leaf_is_at_edge(desc, direction)))
+		return la_leaf_scan_cross(leaf, ask, direction);
+	return ask(desc, direction);
+}
+
+#endif							/* LA_LEAF_SCAN_H */

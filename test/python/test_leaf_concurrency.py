@@ -1,0 +1,253 @@
+"""Leaf pages are split, deleted and replaced while scans look ahead of them.
+
+Three sessions change one index: one inserts in bursts that split pages, one
+deletes ranges of keys and vacuums, so that whole pages go, one rebuilds the
+index.  Beside them others scan it forward and backward, index-only, plain and
+through bitmaps.  In one REPEATABLE READ snapshot every scan must return what a
+sequential scan does, in order, and the rows that nobody touches must always be
+there.  Nothing may hang: every statement has a timeout.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import threading
+import time
+from collections.abc import Callable
+
+import psycopg
+import pytest
+from lookahead.cluster import Cluster
+from lookahead.servers import Server
+
+from conftest import NewCluster
+from support import (
+    SEQUENTIAL_SCANS,
+    Connection,
+    LogWatch,
+    connect,
+    gained,
+    has_extension,
+    pins,
+    require_node,
+    rows,
+    script,
+    seed,
+    settings,
+    settle,
+    value,
+)
+from test_concurrency import ACCEPTED, io_methods
+
+SECONDS = 9
+
+# Keys, of which every APART-th is a sentinel: nobody touches its rows.
+KEYS = 60000
+APART = 4000
+SENTINELS = 15
+ROWS_OF_SENTINEL = 5
+
+# Some 45 entries fill a leaf page: there are ten pages between two sentinels.
+SETUP = f"""
+CREATE TABLE leaves (k int, id int, pad text);
+CREATE INDEX leaves_k ON leaves (k, id) INCLUDE (pad);
+INSERT INTO leaves SELECT s * {APART}, r, repeat('p', 90)
+  FROM generate_series(0, {SENTINELS - 1}) s, generate_series(1, {ROWS_OF_SENTINEL}) r;
+INSERT INTO leaves SELECT k, k, repeat('p', 90)
+  FROM generate_series(1, {KEYS}, 7) k WHERE k % {APART} <> 0;
+VACUUM (FREEZE, ANALYZE) leaves
+"""
+
+EVERYTHING = "SELECT k, id FROM leaves"
+
+# Kinds of scans, and the settings that bring them about.
+COMMON = {
+    "enable_seqscan": "off",
+    "enable_sort": "off",
+    "enable_incremental_sort": "off",
+    "max_parallel_workers_per_gather": "0",
+    "cursor_tuple_fraction": "1",
+}
+KINDS = {
+    "Index Only Scan": {
+        "enable_bitmapscan": "off", "enable_indexscan": "on", "enable_indexonlyscan": "on",
+    },
+    "Index Scan": {
+        "enable_bitmapscan": "off", "enable_indexscan": "on", "enable_indexonlyscan": "off",
+    },
+    "Bitmap Index Scan": {
+        "enable_bitmapscan": "on", "enable_indexscan": "off", "enable_indexonlyscan": "off",
+    },
+}  # fmt: skip
+
+
+def split(connection: Connection, choice: random.Random) -> None:
+    """Insert many rows of few keys, or of all: pages are split."""
+    low = choice.randrange(KEYS)
+    width = choice.choice((60, 3000, KEYS))
+    connection.execute(
+        f"INSERT INTO leaves SELECT k, {choice.randrange(1 << 30)}, repeat('q', 90)"
+        f" FROM (SELECT ({low} + (g * 7919::bigint) % {width}) % {KEYS} AS k"
+        f" FROM generate_series(1, {choice.choice((50, 200))}) g) s WHERE k % {APART} <> 0"
+    )
+    # The table is not to grow without end.
+    time.sleep(0.05)
+
+
+class Deleter:
+    """Deletes ranges and vacuums; counts the index pages that went."""
+
+    def __init__(self) -> None:
+        self.deleted = 0
+
+    def __call__(self, connection: Connection, choice: random.Random) -> None:
+        notices: list[str] = []
+
+        def note(diagnostic: psycopg.errors.Diagnostic) -> None:
+            notices.append(diagnostic.message_primary or "")
+
+        low = choice.randrange(KEYS)
+        connection.execute(
+            f"DELETE FROM leaves WHERE k BETWEEN {low} AND {low + choice.choice((500, 9000))}"
+            f" AND k % {APART} <> 0"
+        )
+        connection.add_notice_handler(note)
+        try:
+            connection.execute("VACUUM (VERBOSE, INDEX_CLEANUP on) leaves")
+        finally:
+            connection.remove_notice_handler(note)
+        for found in re.findall(r"(\d+) newly deleted", "\n".join(notices)):
+            self.deleted += int(found)
+
+
+def rebuild(connection: Connection, choice: random.Random) -> None:
+    connection.execute("REINDEX INDEX CONCURRENTLY leaves_k")
+    time.sleep(choice.random())
+
+
+def scan(connection: Connection, choice: random.Random) -> None:
+    """Compare a scan of the index with the table, in one snapshot."""
+    settings(connection, pg_lookahead__max_distance=choice.choice((8, 64, 256)))
+    connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
+    settings(connection, **{**SEQUENTIAL_SCANS, "enable_sort": "on"})
+    everything = sorted(rows(connection, EVERYTHING))
+    sentinels = [(k, i) for k, i in everything if k % APART == 0]
+    assert len(sentinels) == SENTINELS * ROWS_OF_SENTINEL
+
+    kind = choice.choice(list(KINDS))
+    settings(connection, **COMMON, **KINDS[kind])
+    low, high = sorted(choice.sample(range(KEYS), 2)) if choice.random() < 0.5 else (0, KEYS)
+    few = sorted(choice.sample(range(KEYS), 300))
+    expected = [row for row in everything if low <= row[0] <= high]
+    query = f"{EVERYTHING} WHERE k BETWEEN {low} AND {high}"
+    if choice.random() < 0.2:
+        query = f"{EVERYTHING} WHERE k IN (0, {', '.join(map(str, few))})"
+        expected = [row for row in everything if row[0] in {0, *few}]
+    is_backward = choice.random() < 0.5
+    if kind != "Bitmap Index Scan":
+        query += " ORDER BY k DESC, id DESC" if is_backward else " ORDER BY k, id"
+        expected = expected[::-1] if is_backward else expected
+    require_node(connection, query, kind)
+    if choice.random() < 0.5:
+        found = rows(connection, query)
+    else:
+        connection.execute(f"DECLARE c CURSOR FOR {query}")
+        found = []
+        while some := rows(connection, f"FETCH {choice.choice((10, 300, 2000))} FROM c"):
+            found += some
+    if kind == "Bitmap Index Scan":
+        found.sort()
+    assert found == expected, query
+    connection.execute("COMMIT")
+
+
+class Workers:
+    """Threads that do one thing again and again until the time is over."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.end = time.monotonic() + SECONDS
+        self.failures: list[BaseException] = []
+        self.done: dict[str, int] = {}
+        self.threads: list[threading.Thread] = []
+
+    def add(
+        self, name: str, body: Callable[[Connection, random.Random], None], **conf: object
+    ) -> None:
+        self.done[name] = 0
+        thread = threading.Thread(target=self._run, args=(name, body, conf))
+        self.threads.append(thread)
+        thread.start()
+
+    def _run(
+        self,
+        name: str,
+        body: Callable[[Connection, random.Random], None],
+        conf: dict[str, object],
+    ) -> None:
+        choice = random.Random(f"{seed()} {name}")
+        try:
+            with connect(self.cluster) as connection:
+                settings(connection, statement_timeout="30s", **conf)
+                with gained(connection) as change:
+                    while time.monotonic() < self.end and not self.failures:
+                        try:
+                            body(connection, choice)
+                        except ACCEPTED:
+                            connection.execute("ROLLBACK")
+                            continue
+                        self.done[name] += 1
+                assert not change.errors
+        except BaseException as error:
+            self.failures.append(error)
+
+    def join(self) -> None:
+        for thread in self.threads:
+            thread.join(SECONDS + 60)
+            assert not thread.is_alive()
+        if self.failures:
+            raise self.failures[0]
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_changes_of_the_index(own_cluster: NewCluster, server: Server, which: int) -> None:
+    available = io_methods(server)
+    if which >= len(available):
+        pytest.skip("this server has one io_method")
+    # Fewer buffers than the table and its index have pages.
+    conf = {"shared_buffers": "2MB", "deadlock_timeout": "500ms"}
+    io_method = available[which]
+    if io_method:
+        conf.update(io_method=io_method, io_max_concurrency="32")
+    cluster = own_cluster(conf)
+    with connect(cluster) as connection:
+        script(connection, SETUP)
+        connection.execute("SELECT pg_stat_lookahead_reset()")
+    deleter = Deleter()
+    with LogWatch(cluster):
+        workers = Workers(cluster)
+        methods = ["advice", "aio"] if io_method else ["advice", "worker"]
+        for i, method in enumerate(methods):
+            workers.add(f"scan {i} {method}", scan, pg_lookahead__method=method)
+        workers.add("split", split)
+        workers.add("delete", deleter)
+        workers.add("rebuild", rebuild)
+        workers.join()
+        assert all(count > 2 for count in workers.done.values()), workers.done
+        assert deleter.deleted > 0
+        with connect(cluster) as connection:
+            # An index that was replaced has no name any more.
+            issued = value(
+                connection,
+                "SELECT sum(blocks_issued) FROM pg_stat_lookahead"
+                " WHERE relid <> 'leaves'::regclass",
+            )
+            assert issued > 0
+            if has_extension(cluster, "pg_buffercache"):
+                settle(connection)
+                assert pins(connection) == []
+            settings(connection, **SEQUENTIAL_SCANS)
+            count = value(connection, f"SELECT count(*) FROM leaves WHERE k % {APART} = 0")
+            assert count == SENTINELS * ROWS_OF_SENTINEL
+    cluster.close()

@@ -1,0 +1,1 @@
+CREATE TABLE {table} (a integer NOT NULL, b integer NOT NULL)

@@ -1,0 +1,5 @@
+SELECT a
+FROM {table}
+WHERE a >= {first}
+ORDER BY a
+LIMIT {limit}
