@@ -811,7 +811,9 @@ def test_damage(own: Cluster, how: str) -> None:
         assert io(connection).errors >= 1
         found = LOGGED.findall(log.text())
         assert len(found) == 1
-        assert int(found[0][0]) <= 100 <= int(found[0][1])
+        # Of a file cut short every later block is missing: whichever is read first is named.
+        first, end = int(found[0][0]), int(found[0][1])
+        assert end >= 100 and (how == "short" or first <= 100)
         assert int(found[0][2]) == oid
         assert "A query that needs these blocks reads them itself." in log.text()
         # The service lives, and serves others.
