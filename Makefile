@@ -18,8 +18,10 @@ OBJS = \
 	src/extend/extend_stats.o \
 	src/extend/file_extend.o \
 	src/extend/heap_extend.o \
+	src/extend/index_extend.o \
 	src/extend/load.o \
 	src/extend/space.o \
+	src/extend/spare.o \
 	src/source/bitmap_scan.o \
 	src/source/index_scan.o \
 	src/source/leaf_items.o \

@@ -192,13 +192,23 @@ CREATE FUNCTION pg_lookahead_extend(
     OUT pages_returned bigint,
     OUT busy bigint,
     OUT errors bigint,
-    OUT extend_time double precision)
+    OUT extend_time double precision,
+    OUT index_builds bigint,
+    OUT index_pages bigint)
 RETURNS SETOF record
 AS 'MODULE_PATHNAME', 'pg_lookahead_extend'
 LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED;
 
 COMMENT ON FUNCTION pg_lookahead_extend() IS
 'space that was added to tables before it was needed: by this session, and by all';
+
+CREATE FUNCTION pg_lookahead_unused_pages(regclass)
+RETURNS bigint
+AS 'MODULE_PATHNAME', 'pg_lookahead_unused_pages'
+LANGUAGE C VOLATILE STRICT PARALLEL SAFE;
+
+COMMENT ON FUNCTION pg_lookahead_unused_pages(regclass) IS
+'pages at the end of a table that the free space map knows to be empty';
 
 REVOKE ALL ON FUNCTION pg_lookahead_relations() FROM PUBLIC;
 REVOKE ALL ON TABLE pg_stat_lookahead FROM PUBLIC;

@@ -116,6 +116,17 @@
 #endif
 
 /*
+ * The name of the first file of a relation that is not temporary, in the
+ * current memory context.  18 returns it in a structure.
+ */
+#if PG_VERSION_NUM >= 180000
+#define la_rel_path(rel) \
+	pstrdup(relpathperm(*la_rel_locator(rel), MAIN_FORKNUM).str)
+#else
+#define la_rel_path(rel) relpathperm(*la_rel_locator(rel), MAIN_FORKNUM)
+#endif
+
+/*
  * 16 brought direct I/O for data files.  Kernel advice is useless with it.
  */
 #if PG_VERSION_NUM >= 160000

@@ -25,6 +25,7 @@
 bool		la_bitmapscan = true;
 bool		la_enabled = true;
 int			la_heap_extend_size = LA_DEFAULT_HEAP_EXTEND_SIZE;
+int			la_index_extend_size = LA_DEFAULT_INDEX_EXTEND_SIZE;
 bool		la_leafscan = true;
 bool		la_seqscan = true;
 bool		la_maintenance = false;
@@ -110,6 +111,18 @@ la_settings_define(void)
 							LA_DEFAULT_HEAP_EXTEND_SIZE,
 							0,
 							LA_MAX_HEAP_EXTEND_SIZE,
+							PGC_USERSET,
+							GUC_UNIT_BLOCKS,
+							NULL, NULL, NULL);
+
+	DefineCustomIntVariable("pg_lookahead.index_extend_size",
+							"Sets the space that is allocated at once for an index that is being built.",
+							"The index gets no larger. Where allocating space costs "
+							"next to nothing it is not done. 0 switches it off.",
+							&la_index_extend_size,
+							LA_DEFAULT_INDEX_EXTEND_SIZE,
+							0,
+							LA_MAX_INDEX_EXTEND_SIZE,
 							PGC_USERSET,
 							GUC_UNIT_BLOCKS,
 							NULL, NULL, NULL);

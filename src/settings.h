@@ -69,10 +69,13 @@ typedef enum LaMethodId
 
 #define LA_DEFAULT_HEAP_EXTEND_SIZE	512
 #define LA_MAX_HEAP_EXTEND_SIZE		8192
+#define LA_DEFAULT_INDEX_EXTEND_SIZE	512
+#define LA_MAX_INDEX_EXTEND_SIZE	8192
 
 extern bool la_bitmapscan;
 extern bool la_enabled;
 extern int	la_heap_extend_size;	/* blocks, 0: off */
+extern int	la_index_extend_size;	/* blocks, 0: off */
 extern bool la_leafscan;
 extern bool la_seqscan;
 extern bool la_maintenance;

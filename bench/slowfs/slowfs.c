@@ -9,7 +9,8 @@
  *
  *		-r	a read
  *		-w	a write, a sync
- *		-a	what makes room or gives it back: fallocate, truncate, create
+ *		-a	what makes room or gives it back: fallocate, truncate, create, and a
+ *			write behind the space that the file has, on top of -w
  *
  * Requests run beside each other, each with its own sleep: the storage is slow to
  * answer, as one in a network is, and not narrow.  Names, sizes and the like
@@ -36,6 +37,7 @@
 #include <limits.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -245,10 +247,25 @@ slow_read(const char *path, char *to, size_t size, off_t offset,
 	return result(pread((int) info->fh, to, size, offset));
 }
 
+/*
+ * Does a write go to where the file has no space yet?
+ *
+ * Files are taken to have space from their beginning on.
+ */
+static bool
+makes_room(int fd, off_t end)
+{
+	struct stat found;
+
+	return fstat(fd, &found) == 0 && end > (off_t) found.st_blocks * 512;
+}
+
 static int
 slow_write(const char *path, const char *from, size_t size, off_t offset,
 		   struct fuse_file_info *info)
 {
+	if (makes_room((int) info->fh, offset + (off_t) size))
+		cost(&allocations, allocate_us);
 	cost(&writes, write_us);
 	return result(pwrite((int) info->fh, from, size, offset));
 }

@@ -7,8 +7,10 @@
  *	space.c			how: a run of empty pages at the end, in the free space map
  *	file_extend.c	how the file is made longer where the server cannot do it
  *					in one piece (15)
+ *	index_extend.c	indexes that are being built
  *	load.c			COPY, CREATE TABLE AS, materialized views: pages through
  *					the statement's own insert state
+ *	spare.c			what was added and is not used yet, and the planner
  *	extend_stats.c	counters
  *	../hook/extend_hooks.c	who calls all this
  *	../hook/extend_explain.c	what EXPLAIN shows of it
@@ -22,6 +24,7 @@
 
 #include "executor/execdesc.h"
 #include "nodes/execnodes.h"
+#include "nodes/pathnodes.h"
 #include "storage/block.h"
 #include "storage/buf.h"
 #include "tcop/dest.h"
@@ -40,6 +43,12 @@
  */
 #define LA_EXTEND_MIN_BLOCKS	16
 
+/* Smallest table that grows ahead. */
+#define LA_EXTEND_MIN_TABLE		(LA_EXTEND_FRACTION * LA_EXTEND_MIN_BLOCKS)
+
+/* Free space from which on a page counts as empty. */
+#define LA_EMPTY_SPACE			(BLCKSZ - BLCKSZ / 16)
+
 /* Pages that are asked for in one call, and pinned for that long. */
 #define LA_EXTEND_MAX_BUFFERS	512
 
@@ -51,6 +60,8 @@ typedef struct LaExtendCounters
 										 * did not need them */
 	int64		busy_total;		/* not done: somebody else was extending */
 	int64		errors_total;	/* not done: an error, such as a full disk */
+	int64		index_builds_total; /* that got a worker */
+	int64		index_pages_total;	/* that workers made space for */
 	int64		time_us_total;	/* that extending took */
 } LaExtendCounters;
 
@@ -72,6 +83,13 @@ extern bool la_space_add(Relation rel, BlockNumber nblocks, uint32 npages,
 						 BufferAccessStrategy strategy, bool use_fsm,
 						 bool keep, LaSpace *space);
 extern void la_space_return(Relation rel, BlockNumber first, BlockNumber last);
+
+/* spare.c */
+extern Size la_spare_shmem_size(void);
+extern void la_spare_shmem_attach(void *area, bool is_new);
+extern void la_spare_note(Relation rel, BlockNumber last);
+extern BlockNumber la_spare_count(Relation rel, BlockNumber nblocks);
+extern void la_spare_planned(Oid relid, RelOptInfo *info);
 
 /* file_extend.c */
 extern bool la_file_extend(Relation rel, BlockNumber nblocks, uint32 npages);
@@ -97,6 +115,13 @@ struct LaLoad
 extern void la_load_begin(LaLoad *load);
 extern void la_load_attach(LaLoad *load, Oid relid);
 extern void la_load_end(LaLoad *load, bool is_good);
+
+/* index_extend.c */
+extern void la_index_builds_begin(void);
+extern void la_index_builds_end(bool is_good);
+extern void la_index_created(Oid relid);
+extern void la_index_planned(Oid table);
+extern PGDLLEXPORT void la_index_space_main(Datum arg);
 
 /* extend_stats.c */
 extern LaExtendCounters la_extend_counters;

@@ -24,7 +24,7 @@
 PG_FUNCTION_INFO_V1(pg_lookahead_extend);
 
 #define LA_EXTEND_NCOUNTERS (sizeof(LaExtendCounters) / sizeof(int64))
-#define LA_EXTEND_COLUMNS	7
+#define LA_EXTEND_COLUMNS	9
 
 typedef struct LaExtendShared
 {
@@ -42,6 +42,7 @@ void
 la_extend_shmem_request(void)
 {
 	RequestAddinShmemSpace(MAXALIGN(sizeof(LaExtendShared)));
+	RequestAddinShmemSpace(MAXALIGN(la_spare_shmem_size()));
 }
 
 /*
@@ -50,6 +51,7 @@ la_extend_shmem_request(void)
 void
 la_extend_shmem_startup(void)
 {
+	void	   *notes;
 	bool		found;
 
 	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
@@ -58,6 +60,9 @@ la_extend_shmem_startup(void)
 	if (!found)
 		for (int i = 0; i < LA_EXTEND_NCOUNTERS; i++)
 			pg_atomic_init_u64(&la_extend_shared->counters[i], 0);
+	notes = ShmemInitStruct("pg_lookahead spare pages", la_spare_shmem_size(),
+							&found);
+	la_spare_shmem_attach(notes, !found);
 	LWLockRelease(AddinShmemInitLock);
 }
 
@@ -95,6 +100,8 @@ la_put_row(ReturnSetInfo *result, const char *scope,
 	values[i++] = Int64GetDatum(counters->busy_total);
 	values[i++] = Int64GetDatum(counters->errors_total);
 	values[i++] = Float8GetDatum(counters->time_us_total / 1000.0);
+	values[i++] = Int64GetDatum(counters->index_builds_total);
+	values[i++] = Int64GetDatum(counters->index_pages_total);
 	Assert(i == LA_EXTEND_COLUMNS);
 	tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
 }

@@ -48,9 +48,6 @@
 /* After an error nothing is tried for this long. */
 #define LA_RETRY_MS		10000
 
-/* Free space from which on a page counts as empty. */
-#define LA_EMPTY_SPACE	(BLCKSZ - BLCKSZ / 16)
-
 /* After this few pages in one call there is nothing to win by another. */
 #define LA_FEW_PAGES	4
 
@@ -240,9 +237,12 @@ la_space_add(Relation rel, BlockNumber nblocks, uint32 npages,
 	if (run.busy)
 		la_extend_count(&(LaExtendCounters) {.busy_total = 1});
 	if (run.space.npages > 0)
+	{
+		la_spare_note(rel, run.space.first + run.space.npages - 1);
 		la_extend_count(&(LaExtendCounters)
 						{.extensions_total = 1,
 						.time_us_total = GetCurrentTimestamp() - start});
+	}
 	*space = run.space;
 	return run.space.npages > 0;
 }
@@ -276,6 +276,8 @@ la_space_return(Relation rel, BlockNumber first, BlockNumber last)
 		la_guard_owner_free(owner, true);
 		la_extend_count(&(LaExtendCounters)
 						{.pages_returned_total = run.space.npages});
+		if (RelationGetNumberOfBlocks(rel) == last + 1)
+			la_spare_note(rel, last);
 	}
 	else
 		la_extend_count(&(LaExtendCounters) {.errors_total = 1});

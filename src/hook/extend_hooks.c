@@ -13,6 +13,10 @@
  *		ExecutorRun, object_access
  *						CREATE TABLE AS, materialized views: the same, as soon
  *						as the table has been made
+ *		ProcessUtility, object_access, get_relation_info
+ *						CREATE INDEX and the like: see extend/index_extend.c
+ *		get_relation_info
+ *						any plan: see extend/spare.c
  *
  * A look costs one comparison per row: the table's target page, which the
  * server keeps, is the one seen last.  A statement that fills several tables
@@ -32,6 +36,7 @@
 #include "extend/extend.h"
 #include "hook/hooks.h"
 #include "lib/ilist.h"
+#include "optimizer/plancat.h"
 #include "settings.h"
 #include "tcop/utility.h"
 #include "utils/lsyscache.h"
@@ -42,6 +47,7 @@ static ExecutorEnd_hook_type prev_ExecutorEnd = NULL;
 static ExecutorCheckPerms_hook_type prev_ExecutorCheckPerms = NULL;
 static ProcessUtility_hook_type prev_ProcessUtility = NULL;
 static object_access_hook_type prev_object_access = NULL;
+static get_relation_info_hook_type prev_get_relation_info = NULL;
 
 /* Rows after which the tables for large values are opened. */
 #define LA_MANY_ROWS	64
@@ -457,7 +463,19 @@ la_object_access(ObjectAccessType access, Oid classId, Oid objectId,
 	{
 		memmove(&la_made[1], &la_made[0], (LA_MADE - 1) * sizeof(Oid));
 		la_made[0] = objectId;
+		la_index_created(objectId);
 	}
+}
+
+static void
+la_get_relation_info(PlannerInfo *root, Oid relationObjectId, bool inhparent,
+					 RelOptInfo *rel)
+{
+	if (prev_get_relation_info)
+		prev_get_relation_info(root, relationObjectId, inhparent, rel);
+	la_index_planned(relationObjectId);
+	if (!inhparent)
+		la_spare_planned(relationObjectId, rel);
 }
 
 /*
@@ -564,6 +582,16 @@ la_utility(PlannedStmt *pstmt, const char *queryString, bool readOnlyTree,
 								params, queryEnv, dest, qc);
 }
 
+/*
+ * Can the command build an index of a table that holds something?
+ */
+static bool
+la_builds_indexes(const Node *statement)
+{
+	return IsA(statement, IndexStmt) || IsA(statement, ReindexStmt) ||
+		IsA(statement, AlterTableStmt);
+}
+
 static void
 la_ProcessUtility(PlannedStmt *pstmt, const char *queryString,
 				  bool readOnlyTree, ProcessUtilityContext context,
@@ -571,21 +599,28 @@ la_ProcessUtility(PlannedStmt *pstmt, const char *queryString,
 				  DestReceiver *dest, QueryCompletion *qc)
 {
 	Node	   *statement = pstmt->utilityStmt;
+	volatile bool builds = la_builds_indexes(statement);
+	volatile bool loads = la_extend_enabled() && IsA(statement, CopyStmt) &&
+		((CopyStmt *) statement)->is_from;
 	LaLoad		load;
 	volatile bool is_good = false;
 
 	if (IsA(statement, RefreshMatViewStmt))
 		memset(la_made, 0, sizeof(la_made));
-	if (!la_extend_enabled() || !IsA(statement, CopyStmt) ||
-		!((CopyStmt *) statement)->is_from)
+	if (!builds && !loads)
 	{
 		la_utility(pstmt, queryString, readOnlyTree, context, params, queryEnv,
 				   dest, qc);
 		return;
 	}
 
-	la_load_begin(&load);
-	la_copy = &load;
+	if (builds)
+		la_index_builds_begin();
+	if (loads)
+	{
+		la_load_begin(&load);
+		la_copy = &load;
+	}
 	PG_TRY();
 	{
 		la_utility(pstmt, queryString, readOnlyTree, context, params, queryEnv,
@@ -594,9 +629,14 @@ la_ProcessUtility(PlannedStmt *pstmt, const char *queryString,
 	}
 	PG_FINALLY();
 	{
-		if (la_copy == &load)
-			la_copy = NULL;
-		la_load_end(&load, is_good);
+		if (builds)
+			la_index_builds_end(is_good);
+		if (loads)
+		{
+			if (la_copy == &load)
+				la_copy = NULL;
+			la_load_end(&load, is_good);
+		}
 	}
 	PG_END_TRY();
 }
@@ -620,5 +660,7 @@ la_extend_hooks_install(void)
 	ProcessUtility_hook = la_ProcessUtility;
 	prev_object_access = object_access_hook;
 	object_access_hook = la_object_access;
+	prev_get_relation_info = get_relation_info_hook;
+	get_relation_info_hook = la_get_relation_info;
 	la_space_explain_install();
 }

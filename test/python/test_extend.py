@@ -22,7 +22,17 @@ from lookahead.cluster import PORT, Cluster
 from lookahead.servers import Server
 
 from conftest import CONF, NewCluster
-from support import ELSEWHERE, Connection, LogWatch, connect, has_extension, rows, script, value
+from support import (
+    ELSEWHERE,
+    Connection,
+    LogWatch,
+    connect,
+    has_extension,
+    plan_nodes,
+    rows,
+    script,
+    value,
+)
 
 LOADS = {"shared_buffers": "64MB", "max_wal_size": "1GB"}
 
@@ -182,6 +192,26 @@ def test_same_as_without(
         assert after["extensions"] > before["extensions"]
         assert after["added"] - before["added"] >= filled.spare
     sound(connection, "filled")
+
+
+@pytest.mark.parametrize("name", LOADS_OF_ONE_TABLE)
+def test_same_estimates(loaded: Cluster, connection: Connection, name: str) -> None:
+    """Empty pages are no rows to the planner, of this session or of others."""
+    estimates = []
+    for table, setup in (("plain", off), ("filled", on)):
+        setup(connection)
+        load(connection, loaded, LOADS_OF_ONE_TABLE[name], table)
+        for session in (connection, connect(loaded)):
+            estimates.append(plan_nodes(session, f"SELECT * FROM {table}")[0]["Plan Rows"])
+        session.close()
+    unused = value(connection, "SELECT pg_lookahead_unused_pages('filled')")
+    found = pages(connection, "filled")
+    assert found.spare - 1 <= unused <= found.spare
+    # The server's own spare pages, after COPY, count.  A page that is filled in part may.
+    stock = pages(connection, "plain")
+    most = estimates[0] * 1.002
+    least = estimates[0] * 0.998 * stock.used / stock.size
+    assert all(least <= estimate <= most for estimate in estimates), (estimates, stock, found)
 
 
 def test_small_tables_are_the_same(connection: Connection) -> None:

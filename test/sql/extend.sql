@@ -27,6 +27,26 @@ SELECT pg_relation_size('loaded') AS size \gset
 INSERT INTO loaded SELECT * FROM rows_to_load LIMIT 500;
 SELECT pg_relation_size('loaded') = :size AS same_size;
 
+-- empty pages are not rows to the planner
+CREATE FUNCTION planned(query text) RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE
+    plan json;
+BEGIN
+    EXECUTE 'EXPLAIN (FORMAT json) ' || query INTO plan;
+    RETURN plan -> 0 -> 'Plan' ->> 'Plan Rows';
+END $$;
+CREATE TABLE wide (a char(1000)) WITH (fillfactor = 10, autovacuum_enabled = off);
+INSERT INTO wide SELECT 'x' FROM generate_series(1, 1000);
+SELECT pg_relation_size('wide') / 8192 > 1000 AS has_more, pg_lookahead_unused_pages('wide') > 0 AS unused,
+       pg_relation_size('wide') / 8192 - pg_lookahead_unused_pages('wide') AS used,
+       planned('SELECT * FROM wide');
+DROP TABLE wide;
+DROP FUNCTION planned(text);
+SELECT pg_lookahead_unused_pages(0);
+CREATE VIEW nothing AS SELECT 1;
+SELECT pg_lookahead_unused_pages('nothing');
+DROP VIEW nothing;
+
 -- UPDATE, and rows that are routed
 CALL note();
 UPDATE loaded SET a = a + 1;

@@ -2,13 +2,13 @@
 
 Nothing here runs anything.  Each case fills one table, or builds one index, in a
 tablespace on the machine's own disk or on slow storage (bench/slowfs), where
-reads, writes and allocations sleep for a millisecond.
+writes and allocations sleep for a millisecond.
 
   insert        INSERT ... SELECT of narrow rows, one session
   copy          COPY FROM a file, one session
   copy-4        the same, four sessions into one table, a quarter each
   rows          INSERTs of single rows, 16 sessions
-  create-index  CREATE INDEX; nothing is done for it, so nothing may be lost
+  create-index  CREATE INDEX
   calls         a check: system calls that make a file longer, INSERT ... SELECT
   size          a check: small tables, and what is spare after a load
 """

@@ -1,0 +1,577 @@
+/*-------------------------------------------------------------------------
+ *
+ * index_extend.c
+ *	  Space for indexes that are being built.
+ *
+ * A build writes one page after the other, each of which makes the file longer,
+ * through functions of the server that cannot be replaced.  On storage where it
+ * takes time to allocate space, each such write does that first.  So a
+ * background worker looks at how long the file is, and keeps space allocated
+ * beyond its end:
+ *
+ *		build		......writes....|
+ *		file		[==== pages ====|.... space, of no length ....]
+ *		worker		fallocate(FALLOC_FL_KEEP_SIZE)	 ^ 4 MB at a time
+ *
+ * The file never gets longer than the build has made it: the index is the one
+ * that the server makes, to the byte, and nothing of ours is in the way of the
+ * build, which may be by any access method.  Space that is not used is returned
+ * when the build is over.
+ *
+ * Begin.  Two places tell that a build is about to start, in the process that
+ * will write the index:
+ *
+ *		object_access_hook			an index has been made: CREATE INDEX,
+ *									ALTER TABLE ... ADD CONSTRAINT, and all
+ *									that is done CONCURRENTLY
+ *		get_relation_info_hook		the planner is asked for how many parallel
+ *									workers: REINDEX, and indexes of partitions
+ *
+ * The file is known by then, and empty.  Which table it is for, and which index
+ * REINDEX is at, stands in what the process reports of its progress.  Only
+ * large tables count: a worker costs a millisecond or two to start.
+ *
+ * End.  The worker is stopped, and then the file is truncated to the length that
+ * it has.  For that moment nobody else may make it longer: ShareLock on the
+ * index, which keeps away all who change it, is taken if it is free.  If it is
+ * not (somebody inserts through an index that was built CONCURRENTLY, again and
+ * again) the space stays allocated: at most twice index_extend_size, and the
+ * first to be used when the index grows.
+ *
+ * After an error the file goes with the transaction.  If the process ends in
+ * the middle its worker is told on the way out; and a worker ends by itself
+ * when the file has been unlinked.
+ *
+ * When the file system is nearly full nothing is allocated in advance.
+ *
+ * Where it costs next to nothing to allocate space (ext4 and XFS on a disk: they
+ * do so when pages are written out, not when they are written) the worker finds
+ * that out and goes away; see la_index_space_main().
+ *
+ * Copyright (c) 2026, the pg_lookahead authors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include "access/transam.h"
+#include "catalog/pg_class.h"
+#include "commands/progress.h"
+#include "common/relpath.h"
+#include "compat.h"
+#include "extend/extend.h"
+#include "portability/instr_time.h"
+#include "postmaster/bgworker.h"
+#include "postmaster/interrupt.h"
+#include "settings.h"
+#include "storage/ipc.h"
+#include "storage/latch.h"
+#include "storage/lmgr.h"
+#include "utils/backend_progress.h"
+#include "utils/backend_status.h"
+#include "utils/memutils.h"
+#include "utils/relcache.h"
+#include "window/guard.h"
+
+/* Indexes of tables that are smaller than this are left alone (32 MB). */
+#define LA_INDEX_MIN_TABLE		4096
+
+/*
+ * If one of the first few allocations took less than this, in microseconds,
+ * there is nothing to win.
+ */
+#define LA_CHEAP_TRIALS			3
+#define LA_CHEAP_US				250
+
+/* Nothing is allocated in advance if there is room for fewer steps than this. */
+#define LA_FREE_STEPS			64
+
+/* How often the worker looks at the file, in milliseconds. */
+#define LA_LOOK_OFTEN			1
+#define LA_LOOK_SELDOM			64
+
+/* How often the lock is tried at the end, and the wait between, in ms. */
+#define LA_RETURN_TRIES			10
+#define LA_RETURN_WAIT			2
+
+#define LA_FILE_BYTES			((off_t) RELSEG_SIZE * BLCKSZ)
+
+/* What a worker is told. */
+typedef struct LaIndexOrder
+{
+	uint32		step;			/* blocks */
+	char		path[BGW_EXTRALEN - sizeof(uint32)];
+} LaIndexOrder;
+
+StaticAssertDecl(sizeof(LaIndexOrder) <= BGW_EXTRALEN,
+				 "the order must fit into bgw_extra");
+
+#ifdef FALLOC_FL_KEEP_SIZE
+#define LA_HAVE_KEEP_SIZE 1
+#else
+#define LA_HAVE_KEEP_SIZE 0
+#endif
+
+/* The build that this process is at. */
+static struct
+{
+	int			depth;			/* commands that may build indexes */
+	Oid			created;		/* the index that was made last */
+	Oid			index;			/* that space is made for */
+	RelFileLocator locator;
+	BackgroundWorkerHandle *worker; /* NULL: none was started */
+}			la_build;
+
+/* -------------------------------------------------------------------------
+ * The process that builds
+ * -------------------------------------------------------------------------
+ */
+
+/*
+ * Tell the worker to end, and forget it.
+ */
+static void
+la_worker_abandon(void)
+{
+	if (la_build.worker == NULL)
+		return;
+	TerminateBackgroundWorker(la_build.worker);
+	pfree(la_build.worker);
+	la_build.worker = NULL;
+}
+
+/*
+ * before_shmem_exit: the process ends in the middle of a build.
+ */
+static void
+la_build_exit(int code, Datum arg)
+{
+	la_worker_abandon();
+}
+
+/*
+ * Open a relation that this process has locked.  Returns NULL if it is gone.
+ */
+static Relation
+la_open_locked(Oid relid)
+{
+	return OidIsValid(relid) ? RelationIdGetRelation(relid) : NULL;
+}
+
+/*
+ * Is it a table whose indexes are worth a worker?
+ */
+static bool
+la_is_large(Oid relid)
+{
+	Relation	rel = la_open_locked(relid);
+	bool		is_large;
+
+	if (rel == NULL)
+		return false;
+	is_large = (rel->rd_rel->relkind == RELKIND_RELATION ||
+				rel->rd_rel->relkind == RELKIND_MATVIEW ||
+				rel->rd_rel->relkind == RELKIND_TOASTVALUE) &&
+		RelationGetNumberOfBlocks(rel) >= LA_INDEX_MIN_TABLE;
+	RelationClose(rel);
+	return is_large;
+}
+
+/*
+ * The table whose index this process says that it builds, or InvalidOid.
+ */
+static Oid
+la_reported_table(void)
+{
+	if (MyBEEntry == NULL ||
+		MyBEEntry->st_progress_command != PROGRESS_COMMAND_CREATE_INDEX)
+		return InvalidOid;
+	return MyBEEntry->st_progress_command_target;
+}
+
+/*
+ * The index that this process says that it builds again, or InvalidOid.
+ */
+static Oid
+la_reported_index(void)
+{
+	if (!OidIsValid(la_reported_table()))
+		return InvalidOid;
+	return (Oid) MyBEEntry->st_progress_param[PROGRESS_CREATEIDX_INDEX_OID];
+}
+
+static bool
+la_worker_start(const char *path)
+{
+	static bool has_callback = false;
+	BackgroundWorker worker;
+	LaIndexOrder order;
+	MemoryContext save;
+	bool		is_started;
+
+	memset(&order, 0, sizeof(order));
+	order.step = la_index_extend_size;
+	if (strlcpy(order.path, path, sizeof(order.path)) >= sizeof(order.path))
+		return false;
+
+	memset(&worker, 0, sizeof(worker));
+	worker.bgw_flags = BGWORKER_SHMEM_ACCESS;
+	worker.bgw_start_time = BgWorkerStart_ConsistentState;
+	worker.bgw_restart_time = BGW_NEVER_RESTART;
+	worker.bgw_notify_pid = MyProcPid;
+	strlcpy(worker.bgw_library_name, "pg_lookahead", BGW_MAXLEN);
+	strlcpy(worker.bgw_function_name, "la_index_space_main", BGW_MAXLEN);
+	strlcpy(worker.bgw_type, "pg_lookahead index space", BGW_MAXLEN);
+	strlcpy(worker.bgw_name, "pg_lookahead index space", BGW_MAXLEN);
+	memcpy(worker.bgw_extra, &order, sizeof(order));
+
+	if (!has_callback)
+		before_shmem_exit(la_build_exit, (Datum) 0);
+	has_callback = true;
+
+	/* A command may go through many transactions. */
+	save = MemoryContextSwitchTo(TopMemoryContext);
+	is_started = RegisterDynamicBackgroundWorker(&worker, &la_build.worker);
+	MemoryContextSwitchTo(save);
+	if (!is_started)
+		la_build.worker = NULL;
+	return is_started;
+}
+
+/*
+ * Return what is allocated beyond the end of the file of an index.
+ *
+ * The caller's lock keeps the file from getting longer.
+ */
+static void
+la_index_trim(Relation index)
+{
+	BlockNumber nblocks = RelationGetNumberOfBlocks(index);
+	BlockNumber within = nblocks % RELSEG_SIZE;
+	struct stat found;
+	char	   *path;
+	int			fd;
+
+	/* Space is never made for a file that does not exist. */
+	if (within == 0)
+		return;
+	path = la_rel_path(index);
+	if (nblocks > RELSEG_SIZE)
+		path = psprintf("%s.%u", path, nblocks / RELSEG_SIZE);
+	fd = OpenTransientFile(path, O_RDWR | PG_BINARY);
+	if (fd < 0)
+		return;
+	/* To another length than it has?  Then something is not as we think. */
+	if (fstat(fd, &found) == 0 && found.st_size == (off_t) within * BLCKSZ &&
+		ftruncate(fd, found.st_size) != 0)
+		la_extend_count(&(LaExtendCounters) {.errors_total = 1});
+	CloseTransientFile(fd);
+}
+
+static void
+la_return_index_body(void *arg)
+{
+	bool	   *is_locked = arg;
+	Oid			relid = la_build.index;
+	Relation	index;
+
+	*is_locked = ConditionalLockRelationOid(relid, ShareLock);
+	if (!*is_locked)
+		return;
+	index = RelationIdGetRelation(relid);
+	if (index != NULL)
+	{
+		if (RelFileLocatorEquals(*la_rel_locator(index), la_build.locator))
+			la_index_trim(index);
+		RelationClose(index);
+	}
+	UnlockRelationOid(relid, ShareLock);
+}
+
+/*
+ * Stop the worker, and return what it has allocated in excess.
+ */
+static void
+la_index_build_end(void)
+{
+	bool		is_locked = false;
+
+	if (la_build.worker == NULL)
+		return;
+	TerminateBackgroundWorker(la_build.worker);
+	/* It takes as long as one allocation; the command is as good as done. */
+	HOLD_INTERRUPTS();
+	(void) WaitForBackgroundWorkerShutdown(la_build.worker);
+	RESUME_INTERRUPTS();
+	pfree(la_build.worker);
+	la_build.worker = NULL;
+
+	for (int i = 0; i < LA_RETURN_TRIES && !is_locked; i++)
+	{
+		ResourceOwner owner = la_guard_owner_create();
+
+		if (i > 0)
+			pg_usleep(LA_RETURN_WAIT * 1000L);
+		if (!la_guard_run(owner, la_return_index_body, &is_locked))
+		{
+			la_extend_count(&(LaExtendCounters) {.errors_total = 1});
+			return;
+		}
+		la_guard_owner_free(owner, true);
+	}
+	if (!is_locked)
+		la_extend_count(&(LaExtendCounters) {.busy_total = 1});
+}
+
+/*
+ * The file of an index is about to be filled.
+ */
+static void
+la_index_build_begin(Oid relid)
+{
+	Relation	index = la_open_locked(relid);
+
+	if (index == NULL)
+		return;
+	if (index->rd_rel->relkind == RELKIND_INDEX &&
+		relid >= FirstNormalObjectId &&
+		index->rd_rel->relpersistence != RELPERSISTENCE_TEMP)
+	{
+		la_index_build_end();	/* of the one before */
+		la_build.index = relid;
+		la_build.locator = *la_rel_locator(index);
+		if (la_worker_start(la_rel_path(index)))
+			la_extend_count(&(LaExtendCounters) {.index_builds_total = 1});
+		else
+			la_extend_count(&(LaExtendCounters) {.errors_total = 1});
+	}
+	RelationClose(index);
+}
+
+static bool
+la_index_extend_wanted(void)
+{
+	return LA_HAVE_KEEP_SIZE && la_build.depth > 0 && la_enabled &&
+		la_index_extend_size > 0 && IsUnderPostmaster && !IsBinaryUpgrade;
+}
+
+/*
+ * A relation has been made, and is locked.  It may be an index.
+ */
+void
+la_index_created(Oid relid)
+{
+	Relation	rel;
+	bool		is_index;
+
+	if (!la_index_extend_wanted())
+		return;
+	rel = la_open_locked(relid);
+	if (rel == NULL)
+		return;
+	is_index = rel->rd_rel->relkind == RELKIND_INDEX;
+	RelationClose(rel);
+	if (!is_index)
+		return;
+	la_build.created = relid;
+	if (la_is_large(la_reported_table()))
+	{
+		la_index_build_begin(relid);
+		la_build.created = InvalidOid;
+	}
+}
+
+/*
+ * The planner looks at a table that this process may be about to build an index
+ * of, and has locked.
+ */
+void
+la_index_planned(Oid table)
+{
+	Relation	index;
+	bool		is_of_table;
+	Oid			relid;
+
+	if (!la_index_extend_wanted() || !OidIsValid(la_reported_table()))
+		return;
+	relid = OidIsValid(la_build.created) ?
+		la_build.created : la_reported_index();
+	if (la_build.worker != NULL && la_build.index == relid)
+		return;
+	index = la_open_locked(relid);
+	if (index == NULL)
+		return;
+	is_of_table = index->rd_index != NULL && index->rd_index->indrelid == table;
+	RelationClose(index);
+	if (!is_of_table)
+		return;
+	la_build.created = InvalidOid;
+	if (la_is_large(table))
+		la_index_build_begin(relid);
+}
+
+/*
+ * A command begins that may build indexes.  The caller sees to it that
+ * la_index_builds_end() is called, whatever happens.
+ */
+void
+la_index_builds_begin(void)
+{
+	la_build.depth++;
+}
+
+/*
+ * Such a command has ended.
+ */
+void
+la_index_builds_end(bool is_good)
+{
+	la_build.created = InvalidOid;
+	if (is_good && --la_build.depth == 0)
+		la_index_build_end();
+	else if (!is_good)
+	{
+		la_build.depth--;
+		la_worker_abandon();
+	}
+}
+
+/* -------------------------------------------------------------------------
+ * The worker
+ * -------------------------------------------------------------------------
+ */
+
+#if LA_HAVE_KEEP_SIZE
+
+/* The file that is being written. */
+typedef struct LaIndexFile
+{
+	const char *path;
+	uint32		segment;
+	int			fd;				/* -1: not open */
+	off_t		reserved;		/* allocated up to here */
+} LaIndexFile;
+
+static int
+la_segment_open(const LaIndexFile *file)
+{
+	char		name[MAXPGPATH];
+
+	if (file->segment == 0)
+		strlcpy(name, file->path, sizeof(name));
+	else
+		snprintf(name, sizeof(name), "%s.%u", file->path, file->segment);
+	return BasicOpenFile(name, O_RDWR | PG_BINARY);
+}
+
+/*
+ * Allocate space.  Returns the time that took in microseconds, or -1 for an
+ * error: little space, a quota, or a file system that cannot do it.
+ */
+static int64
+la_reserve(LaIndexFile *file, off_t from, off_t length)
+{
+	struct statvfs found;
+	instr_time	start;
+	instr_time	end;
+	int			result;
+
+	/* The last space is for those who need it now. */
+	if (fstatvfs(file->fd, &found) != 0 ||
+		found.f_bavail / LA_FREE_STEPS < length / found.f_frsize)
+		return -1;
+
+	INSTR_TIME_SET_CURRENT(start);
+	do
+	{
+		result = fallocate(file->fd, FALLOC_FL_KEEP_SIZE, from, length);
+	} while (result != 0 && errno == EINTR && !ShutdownRequestPending);
+	if (result != 0)
+		return -1;
+	INSTR_TIME_SET_CURRENT(end);
+	INSTR_TIME_SUBTRACT(end, start);
+	file->reserved = from + length;
+	return INSTR_TIME_GET_MICROSEC(end);
+}
+
+/*
+ * Entry point of the worker.
+ *
+ * It has no database, takes no lock and touches no buffer.  It ends when it is
+ * told to, when the file has been unlinked, after an error, and when it finds
+ * that allocating is cheap.
+ */
+void
+la_index_space_main(Datum arg)
+{
+	LaIndexOrder order;
+	LaIndexFile file = {.fd = -1};
+	off_t		step;
+	int			trials = 0;
+	long		wait = LA_LOOK_OFTEN;
+
+	pqsignal(SIGTERM, SignalHandlerForShutdownRequest);
+	BackgroundWorkerUnblockSignals();
+	memcpy(&order, MyBgworkerEntry->bgw_extra, sizeof(order));
+	file.path = order.path;
+	step = (off_t) order.step * BLCKSZ;
+
+	while (!ShutdownRequestPending)
+	{
+		struct stat found = {0};
+
+		if (file.fd < 0)
+			file.fd = la_segment_open(&file);
+		if (file.fd < 0 ? errno != ENOENT || file.segment == 0 :
+			fstat(file.fd, &found) != 0 || found.st_nlink == 0)
+			break;
+
+		if (found.st_size >= LA_FILE_BYTES)
+		{
+			close(file.fd);
+			file.fd = -1;
+			file.segment++;
+			file.reserved = 0;
+			continue;
+		}
+		wait = Min(wait * 2, LA_LOOK_SELDOM);
+		if (found.st_size > 0 && found.st_size + step > file.reserved)
+		{
+			off_t		from = Max(file.reserved, found.st_size);
+			off_t		length = Min(step, LA_FILE_BYTES - from);
+			int64		took;
+
+			/* Nothing is left of this file: wait for the next one. */
+			took = length > 0 ? la_reserve(&file, from, length) : INT64_MAX;
+			if (took < 0)
+			{
+				la_extend_count(&(LaExtendCounters) {.errors_total = 1});
+				break;
+			}
+			la_extend_count(&(LaExtendCounters)
+							{.index_pages_total = length / BLCKSZ});
+			if (trials < LA_CHEAP_TRIALS && took < LA_CHEAP_US)
+				break;
+			trials++;
+			wait = LA_LOOK_OFTEN;
+		}
+
+		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT |
+						 WL_EXIT_ON_PM_DEATH, wait, PG_WAIT_EXTENSION);
+		ResetLatch(MyLatch);
+	}
+}
+
+#else
+
+void
+la_index_space_main(Datum arg)
+{
+}
+
+#endif							/* LA_HAVE_KEEP_SIZE */

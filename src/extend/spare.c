@@ -1,0 +1,243 @@
+/*-------------------------------------------------------------------------
+ *
+ * spare.c
+ *	  Pages that were added and not yet used, and the planner.
+ *
+ * The planner takes the pages of a table as a measure of its rows.  Empty pages
+ * at the end that we have added must not count, or plans would change, if only
+ * of tables that have not been analyzed since.  So their number is taken off
+ * what the planner has been told:
+ *
+ *		pages	0 .. 8191 filled, 8192 .. 8703 spare
+ *		server	8704 pages, of 80 rows			696,320 rows
+ *		here	less 512 pages					655,360 rows
+ *
+ * VACUUM and ANALYZE count rows, and write down for how many pages that was.  Of
+ * those pages none is taken off: that they are empty is in the numbers.
+ *
+ * How it is known.  Who adds pages leaves a note, one word in shared memory: the
+ * file and its last page.  If there is one of a table that is being planned, and
+ * the table still ends with that page, the free space map is asked how many of
+ * the last pages are empty.  Without a note nothing is looked at; when nothing
+ * is spare any more the note is removed.  Tables share places for notes, so one
+ * may get lost, and with the library loaded into single sessions only those
+ * know of theirs; then the planner counts the empty pages, as it does those that
+ * the server itself adds for many sessions.
+ *
+ * Copyright (c) 2026, the pg_lookahead authors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include <math.h>
+
+#include "access/relation.h"
+#include "catalog/pg_class.h"
+#include "compat.h"
+#include "extend/extend.h"
+#include "fmgr.h"
+#include "port/atomics.h"
+#include "settings.h"
+#include "storage/bufpage.h"
+#include "storage/freespace.h"
+#include "storage/lmgr.h"
+#include "storage/shmem.h"
+#include "window/guard.h"
+
+PG_FUNCTION_INFO_V1(pg_lookahead_unused_pages);
+
+/* Pages that may be in use though the map says that they are empty. */
+#define LA_MAX_LOOKS	32
+
+/* Places for notes. */
+#define LA_NOTES	256
+
+/* The file in the upper half, its last page in the lower; 0: no note. */
+static pg_atomic_uint64 *la_notes = NULL;
+static pg_atomic_uint64 la_own_notes[LA_NOTES];
+
+Size
+la_spare_shmem_size(void)
+{
+	return LA_NOTES * sizeof(pg_atomic_uint64);
+}
+
+/*
+ * Take notes there; they are empty if the memory is new.
+ */
+void
+la_spare_shmem_attach(void *area, bool is_new)
+{
+	la_notes = area;
+	for (int i = 0; is_new && i < LA_NOTES; i++)
+		pg_atomic_init_u64(&la_notes[i], 0);
+}
+
+/*
+ * The place for the note of a table.
+ */
+static pg_atomic_uint64 *
+la_note_of(Relation rel)
+{
+	if (la_notes == NULL)
+	{
+		la_notes = la_own_notes;
+		for (int i = 0; i < LA_NOTES; i++)
+			pg_atomic_init_u64(&la_notes[i], 0);
+	}
+	return &la_notes[rel->rd_rel->relfilenode % LA_NOTES];
+}
+
+static uint64
+la_note(Relation rel, BlockNumber last)
+{
+	return ((uint64) rel->rd_rel->relfilenode) << 32 | last;
+}
+
+/*
+ * Note that this page has been added, as the last one.
+ */
+void
+la_spare_note(Relation rel, BlockNumber last)
+{
+	pg_atomic_write_u64(la_note_of(rel), la_note(rel, last));
+}
+
+static bool
+la_is_in_use(Relation rel, BlockNumber block)
+{
+	Buffer		buffer = ReadBuffer(rel, block);
+	Page		page = BufferGetPage(buffer);
+	bool		is_in_use;
+
+	LockBuffer(buffer, BUFFER_LOCK_SHARE);
+	is_in_use = !PageIsNew(page) && !PageIsEmpty(page);
+	UnlockReleaseBuffer(buffer);
+	return is_in_use;
+}
+
+/*
+ * Count the pages at the end of a table of nblocks that the free space map
+ * knows to be empty.  It does not know yet of a page that is being filled; so
+ * the first ones are looked at.
+ */
+BlockNumber
+la_spare_count(Relation rel, BlockNumber nblocks)
+{
+	BlockNumber n = 0;
+
+	while (n < nblocks &&
+		   GetRecordedFreeSpace(rel, nblocks - 1 - n) >= LA_EMPTY_SPACE)
+	{
+		CHECK_FOR_INTERRUPTS();
+		n++;
+	}
+	for (int i = 0; i < LA_MAX_LOOKS && n > 0; i++)
+	{
+		if (!la_is_in_use(rel, nblocks - n))
+			break;
+		n--;
+	}
+	return n;
+}
+
+typedef struct LaSpareLook
+{
+	Relation	rel;
+	BlockNumber nblocks;
+	BlockNumber spare;
+} LaSpareLook;
+
+static void
+la_spare_body(void *arg)
+{
+	LaSpareLook *look = arg;
+
+	look->spare = la_spare_count(look->rel, look->nblocks);
+}
+
+/*
+ * Count what is spare.  Returns false if that failed, for instance because a
+ * page cannot be read: that is for those to report who need it.
+ */
+static bool
+la_spare_look(LaSpareLook *look)
+{
+	ResourceOwner owner = la_guard_owner_create();
+
+	if (!la_guard_run(owner, la_spare_body, look))
+		return false;
+	la_guard_owner_free(owner, true);
+	return true;
+}
+
+/*
+ * The planner has looked at the size of a table, which it has locked: take off
+ * what is spare.
+ */
+void
+la_spare_planned(Oid relid, RelOptInfo *info)
+{
+	Relation	rel;
+	pg_atomic_uint64 *place;
+	uint64		note;
+	LaSpareLook look = {.nblocks = info->pages};
+	BlockNumber analyzed;
+	double		part;
+
+	if (la_heap_extend_size == 0 || info->pages < LA_EXTEND_MIN_TABLE)
+		return;
+	rel = relation_open(relid, NoLock);
+	place = la_note_of(rel);
+	note = la_note(rel, info->pages - 1);
+	look.rel = rel;
+	analyzed = (BlockNumber) rel->rd_rel->relpages;
+	if (la_extend_wanted(rel) && pg_atomic_read_u64(place) == note &&
+		la_spare_look(&look))
+	{
+		if (look.spare == 0)
+			(void) pg_atomic_compare_exchange_u64(place, &note, 0);
+		if (analyzed < info->pages)
+			look.spare = Min(look.spare, info->pages - analyzed);
+		else
+			look.spare = 0;
+		if (look.spare > 0 && look.spare < info->pages)
+		{
+			part = (double) (info->pages - look.spare) / info->pages;
+			info->tuples = rint(info->tuples * part);
+			info->allvisfrac = Min(1.0, info->allvisfrac / part);
+			info->pages -= look.spare;
+		}
+	}
+	relation_close(rel, NoLock);
+}
+
+/*
+ * SQL: pg_lookahead_unused_pages(table regclass).  NULL if there is no such
+ * table any more.
+ */
+Datum
+pg_lookahead_unused_pages(PG_FUNCTION_ARGS)
+{
+	Oid			relid = PG_GETARG_OID(0);
+	Relation	rel = try_relation_open(relid, AccessShareLock);
+	BlockNumber spare;
+
+	if (rel == NULL)
+		PG_RETURN_NULL();
+	if (rel->rd_rel->relkind != RELKIND_RELATION &&
+		rel->rd_rel->relkind != RELKIND_MATVIEW &&
+		rel->rd_rel->relkind != RELKIND_TOASTVALUE)
+		ereport(ERROR,
+				errcode(ERRCODE_WRONG_OBJECT_TYPE),
+				errmsg("\"%s\" is not a table, materialized view, or TOAST table",
+					   RelationGetRelationName(rel)));
+	if (RELATION_IS_OTHER_TEMP(rel))
+		ereport(ERROR,
+				errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				errmsg("cannot access temporary tables of other sessions"));
+	spare = la_spare_count(rel, RelationGetNumberOfBlocks(rel));
+	relation_close(rel, AccessShareLock);
+	PG_RETURN_INT64(spare);
+}

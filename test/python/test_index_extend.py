@@ -1,0 +1,469 @@
+"""Space for indexes that are being built.
+
+It is made only on storage where allocating takes time, so these tests have
+some: everything else on it is free.  An index that was built with it must be
+the one that is built without, to the byte, with nothing allocated behind its
+end; whatever happens in the middle, the worker is gone afterwards.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psycopg
+import pytest
+from lookahead import privilege, slow_storage
+from lookahead.cluster import Cluster
+
+from conftest import NewCluster
+from support import Connection, LogWatch, connect, has_extension, rows, script, value
+
+BLOCK = 8192
+SEGMENT = 1 << 30
+
+# A table of more than 32 MB, which is the least.
+ROWS = 300_000
+SOURCE = f"""
+CREATE TABLE source AS
+SELECT i AS a, i * 719 % 1000003 AS b, repeat('x', 90) AS c, point(i, i % 100) AS p
+  FROM generate_series(1, {ROWS}) i;
+CREATE TABLE parts (a int, b int, c text, p point) PARTITION BY RANGE (a);
+CREATE TABLE part PARTITION OF parts DEFAULT;
+INSERT INTO parts SELECT * FROM source;
+CREATE TABLE small AS SELECT * FROM source LIMIT 1000;
+CREATE UNLOGGED TABLE unlogged AS SELECT * FROM source;
+CREATE MATERIALIZED VIEW seen AS SELECT * FROM source
+"""
+
+MEDIUM_ROWS = 275_000
+MEDIUM = f"""
+CREATE TABLE source AS SELECT i AS a, repeat('x', 100) AS c FROM generate_series(1, {MEDIUM_ROWS}) i
+"""
+
+# More than what counts as cheap.
+ALLOCATE_US = 500
+
+# What may be in the way of a file system: its own blocks for a file.
+OVERHEAD = 64 << 10
+
+WORKER = "pg_lookahead index space"
+
+
+@contextmanager
+def slow_tablespace(cluster: Cluster, under: Path | None = None) -> Iterator[None]:
+    """Give a cluster a tablespace, "slow", where allocating costs time and nothing else does.
+
+    The cluster is stopped at the end, so that the storage can be taken away.
+    """
+    missing = slow_storage.why_not()
+    if missing:
+        pytest.skip(missing)
+    with slow_storage.mounted(
+        (under or cluster.dir) / "storage",
+        read_us=0,
+        write_us=0,
+        allocate_us=ALLOCATE_US,
+        log=print,
+    ) as place:
+        folder = place / "tablespace"
+        folder.mkdir()
+        privilege.give(folder)
+        with connect(cluster) as connection:
+            connection.execute(f"CREATE TABLESPACE slow LOCATION '{folder}'")
+        try:
+            yield
+        finally:
+            cluster.stop()
+
+
+@pytest.fixture(scope="module")
+def built(own_cluster: NewCluster) -> Iterator[Cluster]:
+    cluster = own_cluster(
+        {"shared_buffers": "64MB", "max_wal_size": "2GB", "maintenance_work_mem": "64MB"}
+    )
+    assert has_extension(cluster, "amcheck")
+    with slow_tablespace(cluster):
+        with connect(cluster) as connection:
+            script(connection, SOURCE)
+            connection.execute("ALTER DATABASE postgres SET default_tablespace = slow")
+        yield cluster
+
+
+@pytest.fixture
+def connection(built: Cluster) -> Iterator[Connection]:
+    allowed = r"could not create unique index|canceling|terminating"
+    with LogWatch(built, allowed=[allowed]), connect(built) as connection:
+        connection.execute("SET max_parallel_maintenance_workers = 1")
+        yield connection
+        with connect(built) as other:
+            script(other, DROP)
+        no_worker(built)
+
+
+DROP = """
+DROP INDEX IF EXISTS made, made_2, part_made;
+ALTER TABLE source DROP CONSTRAINT IF EXISTS made_key;
+DROP INDEX IF EXISTS parts_made
+"""
+
+
+def workers(cluster: Cluster) -> list[int]:
+    """Return the processes that make space; they show nowhere in the server."""
+    postmaster = int((cluster.data / "postmaster.pid").read_text().split()[0])
+    found = []
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            parent = int(status.read_text().rpartition(") ")[2].split()[1])
+            command = (status.parent / "cmdline").read_bytes()
+        except (OSError, IndexError, ValueError):
+            continue
+        if parent == postmaster and WORKER.encode() in command:
+            found.append(int(status.parent.name))
+    return found
+
+
+def no_worker(cluster: Cluster) -> None:
+    end = time.monotonic() + 10
+    while workers(cluster):
+        assert time.monotonic() < end, "a worker was left behind"
+        time.sleep(0.02)
+
+
+def a_worker(cluster: Cluster) -> int:
+    end = time.monotonic() + 20
+    while True:
+        found = workers(cluster)
+        if found:
+            return found[0]
+        assert time.monotonic() < end, "no worker came"
+        time.sleep(0.005)
+
+
+def counters(connection: Connection) -> dict[str, int]:
+    row = rows(
+        connection,
+        "SELECT index_builds, index_pages, busy, errors"
+        " FROM pg_lookahead_extend() WHERE scope = 'server'",
+    )[0]
+    return dict(zip(("builds", "pages", "busy", "errors"), row, strict=True))
+
+
+def excess(cluster: Cluster, connection: Connection, index: str) -> int:
+    """Return how many bytes more than its length the last file of an index has."""
+    path = cluster.data / value(connection, f"SELECT pg_relation_filepath('{index}')")
+    size = value(connection, f"SELECT pg_relation_size('{index}')")
+    last = (size - 1) // SEGMENT
+    status = os.stat(f"{path}.{last}" if last else path)
+    return status.st_blocks * 512 - status.st_size
+
+
+def tidy(cluster: Cluster, connection: Connection, *indexes: str) -> None:
+    no_worker(cluster)
+    for index in indexes:
+        assert excess(cluster, connection, index) <= OVERHEAD, index
+
+
+def sound(connection: Connection, index: str) -> None:
+    connection.execute(f"SELECT bt_index_check('{index}', true)")
+
+
+# Statements, the indexes that they make, and how many of them get a worker.
+BUILDS = {
+    "create": ("CREATE INDEX made ON source (b, c)", ["made"], 1),
+    "unique": ("CREATE UNIQUE INDEX made ON source (a)", ["made"], 1),
+    "expression": ("CREATE INDEX made ON source ((b + 1)) WHERE a % 2 = 0", ["made"], 1),
+    "concurrently": ("CREATE INDEX CONCURRENTLY made ON source (b)", ["made"], 1),
+    "constraint": ("ALTER TABLE source ADD CONSTRAINT made_key UNIQUE (a)", ["made_key"], 1),
+    "unlogged": ("CREATE INDEX made ON unlogged (b)", ["made"], 1),
+    "view": ("CREATE INDEX made ON seen (b)", ["made"], 1),
+    "partition": ("CREATE INDEX parts_made ON parts (b)", ["part_b_idx"], 1),
+    "hash": ("CREATE INDEX made ON source USING hash (b)", ["made"], 1),
+    "gist": ("CREATE INDEX made ON source USING gist (p)", ["made"], 1),
+    "spgist": ("CREATE INDEX made ON source USING spgist (p)", ["made"], 1),
+    "gin": ("CREATE INDEX made ON source USING gin ((ARRAY[a, b]))", ["made"], 1),
+    "brin": ("CREATE INDEX made ON source USING brin (b)", ["made"], 1),
+    "reindex": ("CREATE INDEX made ON source (b); REINDEX INDEX made", ["made"], 2),
+    "reindex concurrently": (
+        "CREATE INDEX made ON source (b); REINDEX INDEX CONCURRENTLY made", ["made"], 2,
+    ),
+    "reindex table": (
+        "CREATE INDEX made ON source (b); CREATE INDEX made_2 ON source (a);"
+        "REINDEX TABLE source", ["made", "made_2"], 4,
+    ),
+    "reindex table concurrently": (
+        "CREATE INDEX made ON source (b); CREATE INDEX made_2 ON source (a);"
+        "REINDEX TABLE CONCURRENTLY source", ["made", "made_2"], 4,
+    ),
+    "in a transaction": (
+        "BEGIN; CREATE INDEX made ON source (b); SAVEPOINT s; CREATE INDEX made_2 ON source (a);"
+        "ROLLBACK TO s; CREATE INDEX made_2 ON source (c); COMMIT", ["made", "made_2"], 3,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BUILDS)
+def test_same_as_without(built: Cluster, connection: Connection, name: str) -> None:
+    statements, indexes, builds = BUILDS[name]
+    sizes = []
+    for setting in ("0", "256kB"):
+        connection.execute(f"SET pg_lookahead.index_extend_size = '{setting}'")
+        before = counters(connection)
+        script(connection, statements)
+        after = counters(connection)
+        tidy(built, connection, *indexes)
+        sizes.append([value(connection, f"SELECT pg_relation_size('{i}')") for i in indexes])
+        for index in indexes:
+            if value(connection, f"SELECT relam FROM pg_class WHERE relname = '{index}'") == 403:
+                sound(connection, index)
+        script(connection, DROP)
+        assert after["builds"] - before["builds"] == (builds if setting != "0" else 0)
+        assert after["errors"] == before["errors"]
+        assert after["busy"] == before["busy"]
+        large = sum(sizes[-1]) > 1 << 20
+        if setting == "0":
+            assert after["pages"] == before["pages"]
+        elif large:
+            assert (after["pages"] - before["pages"]) * BLOCK > sum(sizes[-1]) // 2
+    # Pages of these are split, or where they go is decided, by chance.
+    if name not in ("gist", "spgist"):
+        assert sizes[0] == sizes[1]
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "CREATE INDEX made ON small (b)",
+        "CREATE TEMPORARY TABLE mine AS SELECT * FROM source; CREATE INDEX made ON mine (b)",
+        "SET pg_lookahead.enabled = off; CREATE INDEX made ON source (b)",
+        "CREATE TABLE empty (a int PRIMARY KEY, b text)",
+    ],
+    ids=["small", "temporary", "off", "empty"],
+)
+def test_left_alone(connection: Connection, statement: str) -> None:
+    before = counters(connection)
+    script(connection, statement)
+    assert counters(connection) == before
+    connection.execute("DROP TABLE IF EXISTS mine, empty")
+
+
+def test_cheap_storage(built: Cluster, connection: Connection) -> None:
+    """On a disk it is found out that there is nothing to win."""
+    connection.execute("SET default_tablespace = pg_default")
+    before = counters(connection)
+    connection.execute("CREATE INDEX made ON source (b, c)")
+    after = counters(connection)
+    assert after["builds"] == before["builds"] + 1
+    # Three trials, of 4 MB, or all of them if this disk is slow.
+    size = value(connection, "SELECT pg_relation_size('made')")
+    assert (after["pages"] - before["pages"]) * BLOCK <= max(size, 0) + (8 << 20)
+    tidy(built, connection, "made")
+
+
+def test_errors(built: Cluster, connection: Connection) -> None:
+    """An index that cannot be built leaves no worker and no file behind."""
+    with pytest.raises(psycopg.Error, match="could not create unique index"):
+        connection.execute("CREATE UNIQUE INDEX made ON source ((a / 2))")
+    no_worker(built)
+    with pytest.raises(psycopg.Error, match="division by zero"):
+        connection.execute("CREATE INDEX made ON source ((1 / (a - 290000)))")
+    no_worker(built)
+    connection.execute("CREATE INDEX made ON source (b)")
+    tidy(built, connection, "made")
+    with pytest.raises(psycopg.Error, match="could not create unique index"):
+        connection.execute("CREATE UNIQUE INDEX CONCURRENTLY made_2 ON source ((a / 2))")
+    no_worker(built)
+    connection.execute("DROP INDEX made_2")
+
+
+@pytest.mark.parametrize("how", ["pg_cancel_backend", "pg_terminate_backend"])
+@pytest.mark.parametrize("kind", ["", "CONCURRENTLY"])
+def test_interrupted(built: Cluster, connection: Connection, how: str, kind: str) -> None:
+    failures = []
+    other = connect(built)
+    pid = other.info.backend_pid
+
+    def build() -> None:
+        try:
+            other.execute(f"CREATE INDEX {kind} made ON source (c, b)")
+        except psycopg.Error as error:
+            failures.append(error)
+
+    thread = threading.Thread(target=build)
+    thread.start()
+    a_worker(built)
+    assert value(connection, f"SELECT {how}({pid})")
+    thread.join()
+    assert failures
+    no_worker(built)
+    other.close()
+    script(connection, DROP)
+    connection.execute("CREATE INDEX made ON source (b)")
+    sound(connection, "made")
+
+
+def test_killed_worker(built: Cluster, connection: Connection) -> None:
+    """Told to go by somebody else, it goes, and the build does not mind."""
+    result = []
+    with connect(built) as other:
+        thread = threading.Thread(
+            target=lambda: result.append(other.execute("CREATE INDEX made ON source (c, b)"))
+        )
+        thread.start()
+        os.kill(a_worker(built), 15)
+        thread.join()
+    assert result
+    tidy(built, connection, "made")
+    sound(connection, "made")
+
+
+def test_writers(built: Cluster, connection: Connection) -> None:
+    """Rows come while the index is built, and while its space is returned."""
+    connection.execute("CREATE TABLE busy AS SELECT * FROM source")
+    over = threading.Event()
+    failures: list[Exception] = []
+
+    def write() -> None:
+        try:
+            with connect(built) as other:
+                while not over.is_set():
+                    other.execute("INSERT INTO busy SELECT * FROM source LIMIT 500")
+        except psycopg.Error as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=write) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    connection.execute("CREATE INDEX CONCURRENTLY made ON busy (b)")
+    for _ in range(2):
+        connection.execute("REINDEX INDEX CONCURRENTLY made")
+    over.set()
+    for thread in threads:
+        thread.join()
+    assert not failures
+    no_worker(built)
+    sound(connection, "made")
+    count = value(connection, "SELECT count(*) FROM busy")
+    connection.execute("SET enable_seqscan = off")
+    connection.execute("SET enable_bitmapscan = off")
+    connection.execute("VACUUM busy")
+    assert value(connection, "SELECT count(*) FROM (SELECT b FROM busy ORDER BY b) x") == count
+    connection.execute("DROP TABLE busy")
+
+
+def test_end_of_a_file(built: Cluster, connection: Connection) -> None:
+    """An index of more than 1 GB is a row of files."""
+    if not built.server.assertions:
+        pytest.skip("takes long; servers with assertions see to it")
+    connection.execute("CREATE TABLE wide (a int, c text)")
+    connection.execute("ALTER TABLE wide ALTER c SET STORAGE PLAIN")
+    connection.execute(
+        "INSERT INTO wide SELECT i, repeat(md5(i::text), 45) FROM generate_series(1, 140000) i"
+    )
+    connection.execute("SET statement_timeout = 0")
+    before = counters(connection)
+    connection.execute("CREATE INDEX made ON wide (a, c) WITH (fillfactor = 10)")
+    size = value(connection, "SELECT pg_relation_size('made')")
+    assert size > SEGMENT + (8 << 20)
+    after = counters(connection)
+    assert after["errors"] == before["errors"]
+    assert (after["pages"] - before["pages"]) * BLOCK > SEGMENT
+    tidy(built, connection, "made")
+    sound(connection, "made")
+    connection.execute("DROP TABLE wide")
+
+
+def test_no_space(own_cluster: NewCluster) -> None:
+    """Near a full disk nothing is made in advance; on a full one the error is PostgreSQL's."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can mount a small file system")
+    cluster = own_cluster({"shared_buffers": "64MB"})
+    assert has_extension(cluster, "amcheck")
+    small = cluster.dir / "small"
+    small.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=40m", "tmpfs", str(small)], check=True)
+    privilege.give(small)
+    try:
+        with slow_tablespace(cluster, small):
+            _no_space(cluster)
+    finally:
+        subprocess.run(["umount", str(small)], check=True)
+
+
+def _no_space(cluster: Cluster) -> None:
+    with connect(cluster) as connection:
+        connection.execute(MEDIUM)
+        connection.execute("SET default_tablespace = slow")
+        before = counters(connection)
+        connection.execute("CREATE INDEX made ON source (a)")
+        after = counters(connection)
+        assert after["errors"] == before["errors"] + 1
+        assert after["pages"] == before["pages"]
+        sound(connection, "made")
+        with pytest.raises(psycopg.Error, match="could not extend file"):
+            connection.execute("CREATE INDEX made_2 ON source (c, a) WITH (fillfactor = 20)")
+        no_worker(cluster)
+        # With steps that are small enough there is room for some.
+        connection.execute("SET pg_lookahead.index_extend_size = '128kB'")
+        before = counters(connection)
+        with pytest.raises(psycopg.Error, match="could not extend file"):
+            connection.execute("CREATE INDEX made_2 ON source (c, a) WITH (fillfactor = 20)")
+        assert counters(connection)["pages"] > before["pages"]
+        no_worker(cluster)
+        sound(connection, "made")
+        assert value(connection, "SELECT count(*) FROM source WHERE a > 0") == MEDIUM_ROWS
+
+
+def test_no_worker_to_be_had(own_cluster: NewCluster) -> None:
+    cluster = own_cluster(
+        {"shared_buffers": "64MB", "max_worker_processes": "0", "pg_lookahead.io_workers": "0"}
+    )
+    with connect(cluster) as connection:
+        connection.execute(MEDIUM)
+        before = counters(connection)
+        connection.execute("CREATE INDEX made ON source (a)")
+        after = counters(connection)
+        assert after["errors"] == before["errors"] + 1
+        assert after["builds"] == before["builds"]
+        assert value(connection, "SELECT count(*) FROM source WHERE a > 0") == MEDIUM_ROWS
+
+
+def test_crash(own_cluster: NewCluster) -> None:
+    """A server that goes in the middle of a build comes back, and can build it."""
+    cluster = own_cluster({"shared_buffers": "64MB", "restart_after_crash": "off"})
+    assert has_extension(cluster, "amcheck")
+    with slow_tablespace(cluster):
+        with connect(cluster) as connection:
+            connection.execute(MEDIUM)
+        for delay in (0.0, 0.2, 0.5):
+            _crash(cluster, delay)
+        with connect(cluster) as connection:
+            connection.execute("DROP INDEX IF EXISTS made")
+            connection.execute("CREATE INDEX made ON source (c, a) TABLESPACE slow")
+            sound(connection, "made")
+            tidy(cluster, connection, "made")
+
+
+def _crash(cluster: Cluster, delay: float) -> None:
+    def build() -> None:
+        with pytest.raises(psycopg.Error), connect(cluster) as other:
+            other.execute("SET default_tablespace = slow")
+            while True:
+                other.execute("CREATE INDEX made ON source (c, a)")
+                other.execute("DROP INDEX made")
+
+    with connect(cluster) as connection:
+        connection.execute("DROP INDEX IF EXISTS made")
+    thread = threading.Thread(target=build)
+    thread.start()
+    found = a_worker(cluster)
+    time.sleep(delay)
+    cluster.stop("immediate")
+    thread.join()
+    assert not Path(f"/proc/{found}").exists()
+    cluster.start()
