@@ -42,6 +42,7 @@ NewCluster = Callable[..., Cluster]
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "log_may_have(pattern): what the server may well log")
+    config.addinivalue_line("markers", "thorough: runs only on servers with assertions")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -52,6 +53,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if (item.path.name == special) != under_valgrind:
             item.add_marker(pytest.mark.skip(reason=reason))
+        elif item.get_closest_marker("thorough") and not _server().assertions:
+            item.add_marker(pytest.mark.skip(reason="servers with assertions see to it"))
 
 
 def _server() -> Server:

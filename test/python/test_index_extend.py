@@ -207,7 +207,17 @@ BUILDS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", BUILDS)
+# What is done on every server.
+MAIN_BUILDS = ("create", "concurrently", "reindex concurrently", "reindex table", "gin")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=() if name in MAIN_BUILDS else pytest.mark.thorough)
+        for name in BUILDS
+    ],
+)
 def test_same_as_without(built: Cluster, connection: Connection, name: str) -> None:
     statements, indexes, builds = BUILDS[name]
     sizes = []
@@ -322,6 +332,7 @@ def test_killed_worker(built: Cluster, connection: Connection) -> None:
     sound(connection, "made")
 
 
+@pytest.mark.thorough
 def test_writers(built: Cluster, connection: Connection) -> None:
     """Rows come while the index is built, and while its space is returned."""
     connection.execute("CREATE TABLE busy AS SELECT * FROM source")
@@ -356,10 +367,9 @@ def test_writers(built: Cluster, connection: Connection) -> None:
     connection.execute("DROP TABLE busy")
 
 
+@pytest.mark.thorough
 def test_end_of_a_file(built: Cluster, connection: Connection) -> None:
     """An index of more than 1 GB is a row of files."""
-    if not built.server.assertions:
-        pytest.skip("takes long; servers with assertions see to it")
     connection.execute("CREATE TABLE wide (a int, c text)")
     connection.execute("ALTER TABLE wide ALTER c SET STORAGE PLAIN")
     connection.execute(
