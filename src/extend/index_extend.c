@@ -31,8 +31,8 @@
  * REINDEX is at, stands in what the process reports of its progress.  Only
  * large tables count: a worker costs a millisecond or two to start.
  *
- * End.  The worker is stopped, and then the file is truncated to the length that
- * it has.  For that moment nobody else may make it longer: ShareLock on the
+ * End.  The worker is stopped, and then the file is truncated to the length
+ * that it has.  For that moment nobody else may make it longer: ShareLock on the
  * index, which keeps away all who change it, is taken if it is free.  If it is
  * not (somebody inserts through an index that was built CONCURRENTLY, again and
  * again) the space stays allocated: at most twice index_extend_size, and the
@@ -44,9 +44,9 @@
  *
  * When the file system is nearly full nothing is allocated in advance.
  *
- * Where it costs next to nothing to allocate space (ext4 and XFS on a disk: they
- * do so when pages are written out, not when they are written) the worker finds
- * that out and goes away; see la_index_space_main().
+ * Where it costs next to nothing to allocate space (ext4 and XFS on a disk do so
+ * when pages are written out, not when they are written) the worker finds that
+ * out and goes away; see la_index_space_main().
  *
  * Copyright (c) 2026, the pg_lookahead authors
  *
@@ -88,7 +88,7 @@
 #define LA_CHEAP_TRIALS			3
 #define LA_CHEAP_US				250
 
-/* Nothing is allocated in advance if there is room for fewer steps than this. */
+/* Nothing is allocated in advance if there is room for fewer steps. */
 #define LA_FREE_STEPS			64
 
 /* How often the worker looks at the file, in milliseconds. */

@@ -12,17 +12,17 @@
  *		server	8704 pages, of 80 rows			696,320 rows
  *		here	less 512 pages					655,360 rows
  *
- * VACUUM and ANALYZE count rows, and write down for how many pages that was.  Of
- * those pages none is taken off: that they are empty is in the numbers.
+ * VACUUM and ANALYZE count rows, and write down for how many pages that was.
+ * Of those pages none is taken off: that they are empty is in the numbers.
  *
- * How it is known.  Who adds pages leaves a note, one word in shared memory: the
- * file and its last page.  If there is one of a table that is being planned, and
- * the table still ends with that page, the free space map is asked how many of
- * the last pages are empty.  Without a note nothing is looked at; when nothing
- * is spare any more the note is removed.  Tables share places for notes, so one
- * may get lost, and with the library loaded into single sessions only those
- * know of theirs; then the planner counts the empty pages, as it does those that
- * the server itself adds for many sessions.
+ * How it is known.  Who adds pages leaves a note, one word in shared memory:
+ * the file and its last page.  If there is one of a table that is being
+ * planned, and the table still ends with that page, the free space map is asked
+ * how many of the last pages are empty.  Without a note nothing is looked at;
+ * when nothing is spare any more the note is removed.  Tables share places for
+ * notes, so one may get lost, and with the library loaded into single sessions
+ * only those know of theirs; then the planner counts the empty pages, as it
+ * does those that the server itself adds for many sessions.
  *
  * Copyright (c) 2026, the pg_lookahead authors
  *

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import psycopg
+import pytest
 from lookahead.cluster import Cluster, evict
 from lookahead.servers import Server
 
@@ -91,6 +92,13 @@ def has_extension(cluster: Cluster, name: str) -> bool:
         connection.execute("SET client_min_messages = error")
         connection.execute(f"CREATE EXTENSION IF NOT EXISTS {name}")
         return True
+
+
+def need_extensions(cluster: Cluster, *names: str) -> None:
+    """Create extensions of the server's; skip the test where one cannot be had."""
+    for name in names:
+        if not has_extension(cluster, name):
+            pytest.skip(f"this server comes without {name}")
 
 
 def settings(connection: Connection, **values: object) -> None:

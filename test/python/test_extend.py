@@ -27,7 +27,7 @@ from support import (
     Connection,
     LogWatch,
     connect,
-    has_extension,
+    need_extensions,
     plan_nodes,
     rows,
     script,
@@ -104,8 +104,7 @@ def tidy(found: Pages) -> None:
 @pytest.fixture(scope="module")
 def loaded(own_cluster: NewCluster) -> Cluster:
     cluster = own_cluster(LOADS)
-    for name in ("pg_freespacemap", "pgstattuple", "amcheck"):
-        assert has_extension(cluster, name)
+    need_extensions(cluster, "pg_freespacemap", "pgstattuple", "amcheck")
     with connect(cluster) as connection:
         script(connection, SOURCE)
         connection.execute(f"COPY source TO '{cluster.dir}/source.copy'")
@@ -486,8 +485,7 @@ CRASHES = (
 def crashing(own_cluster: NewCluster) -> Cluster:
     """A cluster that may crash, on a disk that counts."""
     cluster = own_cluster({**LOADS, "fsync": "on", "restart_after_crash": "off"})
-    for name in ("pg_freespacemap", "pgstattuple", "amcheck"):
-        assert has_extension(cluster, name)
+    need_extensions(cluster, "pg_freespacemap", "pgstattuple", "amcheck")
     with connect(cluster) as connection:
         script(connection, SOURCE)
         connection.execute(f"COPY source TO '{cluster.dir}/source.copy'")
@@ -541,8 +539,7 @@ def test_same_transaction_without_wal(own_cluster: NewCluster) -> None:
         {**LOADS, "fsync": "on", "wal_level": "minimal", "max_wal_senders": "0",
          "wal_skip_threshold": "64kB"}
     )  # fmt: skip
-    for name in ("pg_freespacemap", "amcheck"):
-        assert has_extension(cluster, name)
+    need_extensions(cluster, "pg_freespacemap", "amcheck")
     with connect(cluster) as connection:
         script(connection, SOURCE)
         connection.execute(f"COPY source TO '{cluster.dir}/source.copy'")
@@ -588,7 +585,7 @@ def test_no_space(own_cluster: NewCluster) -> None:
     cluster.start()
     with connect(cluster) as connection:
         connection.execute("CREATE EXTENSION pg_lookahead")
-        connection.execute("CREATE EXTENSION amcheck")
+        need_extensions(cluster, "amcheck")
         for table, setup in (("plain", off), ("filled", on)):
             setup(connection)
             connection.execute(f"CREATE TABLE {table} (a int, b text)")
@@ -608,8 +605,7 @@ def test_no_space(own_cluster: NewCluster) -> None:
 def test_end_of_a_file(own_cluster: NewCluster) -> None:
     """A table of 1 GB is a row of files; growth goes on in the next."""
     cluster = own_cluster({**LOADS, "max_wal_size": "2GB"})
-    for name in ("pg_freespacemap", "amcheck"):
-        assert has_extension(cluster, name)
+    need_extensions(cluster, "pg_freespacemap", "amcheck")
     with connect(cluster) as connection:
         script(connection, SOURCE)
         connection.execute(f"COPY source TO '{cluster.dir}/source.copy'")
@@ -642,8 +638,7 @@ def test_end_of_a_file(own_cluster: NewCluster) -> None:
 def test_standby_and_backup(own_cluster: NewCluster, server: Server) -> None:
     """A base backup in the middle of loads, and a standby that follows them."""
     primary = own_cluster({**LOADS, "max_wal_senders": "5", "wal_level": "replica"})
-    for name in ("pg_freespacemap", "pgstattuple", "amcheck"):
-        assert has_extension(primary, name)
+    need_extensions(primary, "pg_freespacemap", "pgstattuple", "amcheck")
     with connect(primary) as connection:
         script(connection, SOURCE)
         connection.execute(f"COPY source TO '{primary.dir}/source.copy'")
