@@ -32,8 +32,8 @@
  * large tables count: a worker costs a millisecond or two to start.
  *
  * End.  The worker is stopped, and then the file is truncated to the length
- * that it has.  For that moment nobody else may make it longer: ShareLock on the
- * index, which keeps away all who change it, is taken if it is free.  If it is
+ * that it has.  For that moment nobody else may make it longer: ShareLock on
+ * the index, which keeps away all who change it, is taken if it is free.  If it is
  * not (somebody inserts through an index that was built CONCURRENTLY, again and
  * again) the space stays allocated: at most twice index_extend_size, and the
  * first to be used when the index grows.
@@ -44,9 +44,9 @@
  *
  * When the file system is nearly full nothing is allocated in advance.
  *
- * Where it costs next to nothing to allocate space (ext4 and XFS on a disk do so
- * when pages are written out, not when they are written) the worker finds that
- * out and goes away; see la_index_space_main().
+ * Where it costs next to nothing to allocate space (ext4 and XFS on a disk do
+ * so when pages are written out, not when they are written) the worker finds
+ * that out and goes away; see la_index_space_main().
  *
  * Copyright (c) 2026, the pg_lookahead authors
  *
