@@ -33,9 +33,9 @@
  *
  * End.  The worker is stopped, and then the file is truncated to the length
  * that it has.  For that moment nobody else may make it longer: ShareLock on
- * the index, which keeps away all who change it, is taken if it is free.  If it is
- * not (somebody inserts through an index that was built CONCURRENTLY, again and
- * again) the space stays allocated: at most twice index_extend_size, and the
+ * the index, which keeps away all who change it, is taken if it is free.  If it
+ * is not (somebody inserts through an index that was built CONCURRENTLY, again
+ * and again) the space stays allocated: at most twice index_extend_size, and the
  * first to be used when the index grows.
  *
  * After an error the file goes with the transaction.  If the process ends in
