@@ -35,8 +35,8 @@
  * that it has.  For that moment nobody else may make it longer: ShareLock on
  * the index, which keeps away all who change it, is taken if it is free.  If it
  * is not (somebody inserts through an index that was built CONCURRENTLY, again
- * and again) the space stays allocated: at most twice index_extend_size, and the
- * first to be used when the index grows.
+ * and again) the space stays allocated: at most twice index_extend_size, and
+ * the first to be used when the index grows.
  *
  * After an error the file goes with the transaction.  If the process ends in
  * the middle its worker is told on the way out; and a worker ends by itself
