@@ -19,7 +19,7 @@ ROOT = HERE.parent
 sys.path.insert(0, str(HERE))
 
 FILES = (
-    "Makefile", "META.json", "*.md", "*.control", "bench/*.md", "ci/*", "debian/**/*", "docs/*",
+    "Makefile", "META.json", "*.md", "*.control", "bench/*.md", "bench/slowfs/*", "ci/*", "debian/**/*", "docs/*",
     "sql/*", "src/**/*", "test/expected/*", "test/specs/*", "test/sql/*", "LICENSE",
 )  # fmt: skip
 

@@ -32,15 +32,18 @@
  * large tables count: a worker costs a millisecond or two to start.
  *
  * End.  The worker is stopped, and then the file is truncated to the length
- * that it has.  For that moment nobody else may make it longer: ShareLock on
- * the index, which keeps away all who change it, is taken if it is free.  If it
- * is not (somebody inserts through an index that was built CONCURRENTLY, again
- * and again) the space stays allocated: at most twice index_extend_size, and
- * the first to be used when the index grows.
+ * that it has.  For that moment nobody else may make it longer.  Two locks see
+ * to that, which are taken if they are free: ShareLock on the index, which
+ * keeps away all who write to it (hash indexes grow without any other lock),
+ * and the extension lock (autoanalyze makes GIN indexes longer with a reader's
+ * lock on them).  If they are not free (somebody inserts through an index that
+ * was built CONCURRENTLY, again and again) the space stays allocated: at most
+ * twice index_extend_size, and the first to be used when the index grows.
  *
- * After an error the file goes with the transaction.  If the process ends in
- * the middle its worker is told on the way out; and a worker ends by itself
- * when the file has been unlinked.
+ * After an error the file goes with the transaction.  That of an index that
+ * CONCURRENTLY leaves behind as invalid keeps what was allocated until it is
+ * dropped.  If the process ends in the middle its worker is told on the way
+ * out; and a worker ends by itself when the file has been unlinked.
  *
  * When the file system is nearly full nothing is allocated in advance.
  *
@@ -246,7 +249,7 @@ la_worker_start(const char *path)
 /*
  * Return what is allocated beyond the end of the file of an index.
  *
- * The caller's lock keeps the file from getting longer.
+ * The caller's locks keep the file from getting longer.
  */
 static void
 la_index_trim(Relation index)
@@ -276,20 +279,24 @@ la_index_trim(Relation index)
 static void
 la_return_index_body(void *arg)
 {
-	bool	   *is_locked = arg;
+	bool	   *is_done = arg;
 	Oid			relid = la_build.index;
 	Relation	index;
 
-	*is_locked = ConditionalLockRelationOid(relid, ShareLock);
-	if (!*is_locked)
+	if (!ConditionalLockRelationOid(relid, ShareLock))
 		return;
 	index = RelationIdGetRelation(relid);
-	if (index != NULL)
+	if (index == NULL ||
+		!RelFileLocatorEquals(*la_rel_locator(index), la_build.locator))
+		*is_done = true;		/* it is gone, and its file with it */
+	else if (ConditionalLockRelationForExtension(index, ExclusiveLock))
 	{
-		if (RelFileLocatorEquals(*la_rel_locator(index), la_build.locator))
-			la_index_trim(index);
-		RelationClose(index);
+		la_index_trim(index);
+		UnlockRelationForExtension(index, ExclusiveLock);
+		*is_done = true;
 	}
+	if (index != NULL)
+		RelationClose(index);
 	UnlockRelationOid(relid, ShareLock);
 }
 
@@ -299,32 +306,35 @@ la_return_index_body(void *arg)
 static void
 la_index_build_end(void)
 {
-	bool		is_locked = false;
+	bool		is_done = false;
+	bool		is_good = true;
 
 	if (la_build.worker == NULL)
 		return;
-	TerminateBackgroundWorker(la_build.worker);
-	/* It takes as long as one allocation; the command is as good as done. */
+	/*
+	 * The command is as good as done, and may have been committed: a request
+	 * to cancel waits, for as long as one allocation takes.
+	 */
 	HOLD_INTERRUPTS();
+	TerminateBackgroundWorker(la_build.worker);
 	(void) WaitForBackgroundWorkerShutdown(la_build.worker);
-	RESUME_INTERRUPTS();
 	pfree(la_build.worker);
 	la_build.worker = NULL;
 
-	for (int i = 0; i < LA_RETURN_TRIES && !is_locked; i++)
+	for (int i = 0; i < LA_RETURN_TRIES && is_good && !is_done; i++)
 	{
 		ResourceOwner owner = la_guard_owner_create();
 
 		if (i > 0)
 			pg_usleep(LA_RETURN_WAIT * 1000L);
-		if (!la_guard_run(owner, la_return_index_body, &is_locked))
-		{
-			la_extend_count(&(LaExtendCounters) {.errors_total = 1});
-			return;
-		}
-		la_guard_owner_free(owner, true);
+		is_good = la_guard_run(owner, la_return_index_body, &is_done);
+		if (is_good)
+			la_guard_owner_free(owner, true);
 	}
-	if (!is_locked)
+	RESUME_INTERRUPTS();
+	if (!is_good)
+		la_extend_count(&(LaExtendCounters) {.errors_total = 1});
+	else if (!is_done)
 		la_extend_count(&(LaExtendCounters) {.busy_total = 1});
 }
 
@@ -399,8 +409,9 @@ la_index_planned(Oid table)
 
 	if (!la_index_extend_wanted() || !OidIsValid(la_reported_table()))
 		return;
-	relid = OidIsValid(la_build.created) ?
-		la_build.created : la_reported_index();
+	relid = la_reported_index();
+	if (!OidIsValid(relid))
+		relid = la_build.created;
 	if (la_build.worker != NULL && la_build.index == relid)
 		return;
 	index = la_open_locked(relid);
@@ -483,7 +494,8 @@ la_reserve(LaIndexFile *file, off_t from, off_t length)
 
 	/* The last space is for those who need it now. */
 	if (fstatvfs(file->fd, &found) != 0 ||
-		found.f_bavail / LA_FREE_STEPS < length / found.f_frsize)
+		(uint64) found.f_bavail * found.f_frsize <
+		(uint64) length * LA_FREE_STEPS)
 		return -1;
 
 	INSTR_TIME_SET_CURRENT(start);
@@ -548,6 +560,8 @@ la_index_space_main(Datum arg)
 
 			/* Nothing is left of this file: wait for the next one. */
 			took = length > 0 ? la_reserve(&file, from, length) : INT64_MAX;
+			if (took < 0 && ShutdownRequestPending)
+				break;
 			if (took < 0)
 			{
 				la_extend_count(&(LaExtendCounters) {.errors_total = 1});

@@ -121,6 +121,7 @@ la_add_pages(LaSpaceRun *run)
 		for (uint32 i = 0; i < got; i++)
 			ReleaseBuffer(buffers[i]);
 		la_extend_count(&(LaExtendCounters) {.pages_added_total = got});
+		la_spare_note(rel, first + got - 1);
 
 		if (run->space.npages == 0)
 			run->space.first = first;
@@ -169,6 +170,7 @@ la_add_pages(LaSpaceRun *run)
 	run->space.npages = after - run->nblocks;
 	la_extend_count(&(LaExtendCounters)
 					{.pages_added_total = run->space.npages});
+	la_spare_note(rel, after - 1);
 	if (!run->keep)
 	{
 		la_record(rel, run->nblocks, after - 1);
@@ -237,12 +239,9 @@ la_space_add(Relation rel, BlockNumber nblocks, uint32 npages,
 	if (run.busy)
 		la_extend_count(&(LaExtendCounters) {.busy_total = 1});
 	if (run.space.npages > 0)
-	{
-		la_spare_note(rel, run.space.first + run.space.npages - 1);
 		la_extend_count(&(LaExtendCounters)
 						{.extensions_total = 1,
 						.time_us_total = GetCurrentTimestamp() - start});
-	}
 	*space = run.space;
 	return run.space.npages > 0;
 }

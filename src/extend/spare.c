@@ -117,22 +117,19 @@ la_is_in_use(Relation rel, BlockNumber block)
 	return is_in_use;
 }
 
-/*
- * Count the pages at the end of a table of nblocks that the free space map
- * knows to be empty.  It does not know yet of a page that is being filled; so
- * the first ones are looked at.
- */
-BlockNumber
-la_spare_count(Relation rel, BlockNumber nblocks)
+static bool
+la_is_empty(Relation rel, BlockNumber block)
 {
-	BlockNumber n = 0;
+	return GetRecordedFreeSpace(rel, block) >= LA_EMPTY_SPACE;
+}
 
-	while (n < nblocks &&
-		   GetRecordedFreeSpace(rel, nblocks - 1 - n) >= LA_EMPTY_SPACE)
-	{
-		CHECK_FOR_INTERRUPTS();
-		n++;
-	}
+/*
+ * The free space map does not know yet of a page that is being filled.  So look
+ * at the first of n pages at the end; returns how many are left.
+ */
+static BlockNumber
+la_without_used(Relation rel, BlockNumber nblocks, BlockNumber n)
+{
 	for (int i = 0; i < LA_MAX_LOOKS && n > 0; i++)
 	{
 		if (!la_is_in_use(rel, nblocks - n))
@@ -142,10 +139,33 @@ la_spare_count(Relation rel, BlockNumber nblocks)
 	return n;
 }
 
+/*
+ * Find out how many of the last "limit" pages are spare.  They are filled from
+ * the front on, more or less, so a binary search comes close enough.
+ */
+static BlockNumber
+la_spare_estimate(Relation rel, BlockNumber nblocks, BlockNumber limit)
+{
+	BlockNumber low = 0;		/* so many are spare */
+	BlockNumber high = limit;	/* not more */
+
+	while (low < high)
+	{
+		BlockNumber n = low + (high - low + 1) / 2;
+
+		if (la_is_empty(rel, nblocks - n))
+			low = n;
+		else
+			high = n - 1;
+	}
+	return la_without_used(rel, nblocks, low);
+}
+
 typedef struct LaSpareLook
 {
 	Relation	rel;
 	BlockNumber nblocks;
+	BlockNumber limit;
 	BlockNumber spare;
 } LaSpareLook;
 
@@ -154,7 +174,7 @@ la_spare_body(void *arg)
 {
 	LaSpareLook *look = arg;
 
-	look->spare = la_spare_count(look->rel, look->nblocks);
+	look->spare = la_spare_estimate(look->rel, look->nblocks, look->limit);
 }
 
 /*
@@ -173,6 +193,27 @@ la_spare_look(LaSpareLook *look)
 }
 
 /*
+ * Take pages off what the planner has been told of a table, and off its
+ * indexes, which have as many entries as it has rows.
+ */
+static void
+la_spare_take_off(RelOptInfo *info, BlockNumber spare)
+{
+	double		part = (double) (info->pages - spare) / info->pages;
+	ListCell   *lc;
+
+	info->tuples = rint(info->tuples * part);
+	info->allvisfrac = Min(1.0, info->allvisfrac / part);
+	info->pages -= spare;
+	foreach(lc, info->indexlist)
+	{
+		IndexOptInfo *index = lfirst_node(IndexOptInfo, lc);
+
+		index->tuples = Min(index->tuples, info->tuples);
+	}
+}
+
+/*
  * The planner has looked at the size of a table, which it has locked: take off
  * what is spare.
  */
@@ -184,7 +225,6 @@ la_spare_planned(Oid relid, RelOptInfo *info)
 	uint64		note;
 	LaSpareLook look = {.nblocks = info->pages};
 	BlockNumber analyzed;
-	double		part;
 
 	if (la_heap_extend_size == 0 || info->pages < LA_EXTEND_MIN_TABLE)
 		return;
@@ -193,21 +233,16 @@ la_spare_planned(Oid relid, RelOptInfo *info)
 	note = la_note(rel, info->pages - 1);
 	look.rel = rel;
 	analyzed = (BlockNumber) rel->rd_rel->relpages;
-	if (la_extend_wanted(rel) && pg_atomic_read_u64(place) == note &&
-		la_spare_look(&look))
+	if (analyzed < info->pages && la_extend_wanted(rel) &&
+		pg_atomic_read_u64(place) == note)
 	{
-		if (look.spare == 0)
-			(void) pg_atomic_compare_exchange_u64(place, &note, 0);
-		if (analyzed < info->pages)
-			look.spare = Min(look.spare, info->pages - analyzed);
-		else
-			look.spare = 0;
-		if (look.spare > 0 && look.spare < info->pages)
+		look.limit = Min(info->pages - analyzed, LA_MAX_HEAP_EXTEND_SIZE);
+		if (la_spare_look(&look))
 		{
-			part = (double) (info->pages - look.spare) / info->pages;
-			info->tuples = rint(info->tuples * part);
-			info->allvisfrac = Min(1.0, info->allvisfrac / part);
-			info->pages -= look.spare;
+			if (look.spare == 0)
+				(void) pg_atomic_compare_exchange_u64(place, &note, 0);
+			else if (look.spare < info->pages)
+				la_spare_take_off(info, look.spare);
 		}
 	}
 	relation_close(rel, NoLock);
@@ -222,7 +257,8 @@ pg_lookahead_unused_pages(PG_FUNCTION_ARGS)
 {
 	Oid			relid = PG_GETARG_OID(0);
 	Relation	rel = try_relation_open(relid, AccessShareLock);
-	BlockNumber spare;
+	BlockNumber nblocks;
+	BlockNumber spare = 0;
 
 	if (rel == NULL)
 		PG_RETURN_NULL();
@@ -237,7 +273,13 @@ pg_lookahead_unused_pages(PG_FUNCTION_ARGS)
 		ereport(ERROR,
 				errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 				errmsg("cannot access temporary tables of other sessions"));
-	spare = la_spare_count(rel, RelationGetNumberOfBlocks(rel));
+	nblocks = RelationGetNumberOfBlocks(rel);
+	while (spare < nblocks && la_is_empty(rel, nblocks - 1 - spare))
+	{
+		CHECK_FOR_INTERRUPTS();
+		spare++;
+	}
+	spare = la_without_used(rel, nblocks, spare);
 	relation_close(rel, AccessShareLock);
 	PG_RETURN_INT64(spare);
 }

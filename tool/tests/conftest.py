@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import signal
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,9 @@ import pytest
 from lookahead import build, paths, servers
 from lookahead.cluster import Cluster
 from lookahead.servers import Server
+
+# A job in the background ignores Ctrl-C, and so would the programs that tests start and stop.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 DUMMY = Path(__file__).parent / "dummy"
 

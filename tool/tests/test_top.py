@@ -103,7 +103,8 @@ def test_work_is_seen(served: Cluster) -> None:
         source.close()
     found = rates(before, now)
     assert found.relations is not None
-    assert [relation["relation"] for relation in found.relations] == ["t"]
+    # The table, and perhaps the leaf pages of its index.
+    assert "t" in [relation["relation"] for relation in found.relations]
     assert found.service is not None
     assert (found.service["blocks_read_per_second"] or 0) > 0
     assert (found.service["bytes_per_second"] or 0) > 0
