@@ -74,6 +74,9 @@
 #define LA_QUIET_AFTER		64
 #define LA_QUIET_SKIP		32
 
+/* The same while a trial that look-ahead has lost holds it back. */
+#define LA_LOST_SKIP		64
+
 /*
  * Blocks in a row that were in shared buffers, after which we look at one call
  * of LA_CACHED_SKIP only, and at one of twice as many each time that is still
@@ -802,17 +805,22 @@ la_at_end(LaIndexScan *scan)
 }
 
 /*
- * A scan of blocks that are in the kernel's page cache is looked at by turns:
- * one gap, then some calls that are not looked at.
+ * A scan of blocks that are in the kernel's page cache, or that the kernel
+ * reads ahead better than we, is looked at by turns: one gap, then some calls
+ * that are not looked at.  Returns how many calls those are, or 0.
  */
-static inline bool
-la_may_skip_quiet(LaIndexScan *scan)
+static inline int
+la_quiet_skip(LaIndexScan *scan)
 {
-	if (!la_is_quiet(scan) || scan->is_dear ||
+	bool		has_lost = la_pace_has_lost(&scan->pace);
+
+	if ((!has_lost && !la_is_quiet(scan)) || scan->is_dear ||
 		!la_leaf_is_calm(scan->target.leaf))
-		return false;
+		return 0;
 	scan->skip_turn = !scan->skip_turn;
-	return scan->skip_turn;
+	if (!scan->skip_turn)
+		return 0;
+	return has_lost ? LA_LOST_SKIP : LA_QUIET_SKIP;
 }
 
 /*
@@ -821,6 +829,8 @@ la_may_skip_quiet(LaIndexScan *scan)
 static pg_noinline void
 la_switch(LaIndexScan *scan, BlockNumber blkno)
 {
+	int			nskip;
+
 	scan->current = blkno;
 	if (scan->has_read)
 		la_pace_moved(&scan->pace, blkno);
@@ -829,9 +839,10 @@ la_switch(LaIndexScan *scan, BlockNumber blkno)
 		case LA_SCAN_WATCHING:
 			if (scan->start_wanted || la_pace_at_once(&scan->pace))
 				la_start(scan);
-			else if (la_may_skip_quiet(scan))
+			else if ((nskip = la_quiet_skip(scan)) > 0)
 			{
-				la_skip(scan, LA_QUIET_SKIP);
+				la_pace_skips(&scan->pace);
+				la_skip(scan, nskip);
 				return;
 			}
 			break;

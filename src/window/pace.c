@@ -160,6 +160,15 @@ la_pace_moved(LaPace *pace, BlockNumber blkno)
 		return;
 	}
 
+	if (pace->is_blind)
+	{
+		pace->is_blind = false;
+		pace->last = blkno;
+		pace->highest = Max(pace->highest, blkno);
+		pace->lowest = Min(pace->lowest, blkno);
+		return;
+	}
+
 	distance = blkno > pace->last ? blkno - pace->last : pace->last - blkno;
 	near = distance < LA_NEAR_BLOCKS;
 	pace->last = blkno;

@@ -39,6 +39,7 @@ typedef struct LaPace
 
 	/* how the scan moves; decaying averages */
 	int			moves;			/* saturating */
+	bool		is_blind;		/* it has moved unseen */
 	BlockNumber last;
 	BlockNumber origin;			/* where the last far move went */
 	BlockNumber highest;		/* since then */
@@ -98,6 +99,24 @@ la_pace_passed(LaPace *pace)
 		pace->recent = 0;
 		pace->waits /= 2;
 	}
+}
+
+/*
+ * Is look-ahead held back for a while, because the kernel does better?
+ */
+static inline bool
+la_pace_has_lost(const LaPace *pace)
+{
+	return pace->trial == LA_TRIAL_LOST;
+}
+
+/*
+ * The scan will move on unseen: the next move tells nothing of its pattern.
+ */
+static inline void
+la_pace_skips(LaPace *pace)
+{
+	pace->is_blind = true;
 }
 
 /* The number of blocks that look-ahead should be in front of the scan. */

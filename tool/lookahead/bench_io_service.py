@@ -312,7 +312,8 @@ def index_scan_cases(server: Server, scale: Scale) -> Iterator[Case]:
     yield Case(
         "index-scan", server.name, f"{scale.random_rows:,} rows, direct I/O", RANDOM_TABLE,
         goal=INDEX_SCAN_GOAL, aim=at_least(INDEX_SCAN_GOAL),
-        conf=DIRECT, arms=ahead(scale, workers=RANDOM_WORKERS),
+        conf={**DIRECT, "max_worker_processes": str(RANDOM_WORKERS + 8)},
+        arms=ahead(scale, workers=RANDOM_WORKERS),
     )  # fmt: skip
 
 
