@@ -512,7 +512,11 @@ la_leaf_judge_watching(LaLeafScan *leaf, const LaCrossing *crossing)
 	}
 	leaf->cached = 0;
 	leaf->has_read = true;
-	leaf->quiet_reads = crossing->waited ? 0 : leaf->quiet_reads + 1;
+	/* The kernel reads ahead piece by piece; one wait for each means little. */
+	if (crossing->waited)
+		leaf->quiet_reads = Min(leaf->quiet_reads, 2 * LA_LEAF_QUIET_AFTER) / 2;
+	else
+		leaf->quiet_reads++;
 	if (la_leaf_tell_pace(leaf, crossing))
 		leaf->start_wanted = true;
 	if (la_pace_watch(&leaf->pace, crossing->waited))
