@@ -77,6 +77,9 @@
 /* The same while a trial that look-ahead has lost holds it back. */
 #define LA_LOST_SKIP		64
 
+/* Gaps in a row that read nothing, after which the clock is not looked at. */
+#define LA_HITS_UNCLOCKED	2
+
 /*
  * Blocks in a row that were in shared buffers, after which we look at one call
  * of LA_CACHED_SKIP only, and at one of twice as many each time that is still
@@ -316,11 +319,19 @@ la_open_gap(LaIndexScan *scan)
 	if (!scan->gap_timed)
 		return;
 
+	/*
+	 * Where most blocks are in shared buffers the clock is not looked at, which
+	 * costs more than to ask who slept when something was read.
+	 */
+	scan->gap_clocked = scan->hits < LA_HITS_UNCLOCKED || scan->is_dear ||
+		scan->state != LA_SCAN_WATCHING;
+
 	/* What was slept before, for an index page, say, is not this block's. */
-	if (!la_is_quiet(scan) &&
+	if ((!la_is_quiet(scan) || !scan->gap_clocked) &&
 		(la_sleeps_are_stale || scan->gap_reads != scan->reads_seen))
 		(void) la_has_slept();
-	INSTR_TIME_SET_CURRENT(scan->gap_start);
+	if (scan->gap_clocked)
+		INSTR_TIME_SET_CURRENT(scan->gap_start);
 }
 
 /*
@@ -336,7 +347,8 @@ la_judge_gap(LaIndexScan *scan)
 	int			nreads;
 	int64		ns = 0;
 
-	if (scan->gap_timed)
+	scan->hits = missed ? 0 : Min(scan->hits + 1, LA_HITS_UNCLOCKED);
+	if (scan->gap_timed && scan->gap_clocked)
 	{
 		instr_time	now;
 
@@ -347,7 +359,8 @@ la_judge_gap(LaIndexScan *scan)
 
 	/* While looking ahead, a read in flight that was waited for is no miss. */
 	if (missed || scan->state == LA_SCAN_LOOKING)
-		waited = ns >= LA_WAIT_MIN_NS && la_has_slept();
+		waited = (ns >= LA_WAIT_MIN_NS ||
+				  (scan->gap_timed && !scan->gap_clocked)) && la_has_slept();
 	if (waited)
 		scan->wait_ns += ns;
 
@@ -409,7 +422,8 @@ static inline void
 la_close_gap(LaIndexScan *scan)
 {
 	scan->gap_open = false;
-	if (scan->gap_timed || la_blocks_read() != scan->gap_reads)
+	if ((scan->gap_timed && scan->gap_clocked) ||
+		la_blocks_read() != scan->gap_reads)
 	{
 		scan->cached = 0;
 		if (la_blocks_read() != scan->gap_reads)
@@ -420,12 +434,14 @@ la_close_gap(LaIndexScan *scan)
 	}
 	if (!scan->target.index_only)
 		la_pace_passed(&scan->pace);
+	scan->reads_seen = scan->gap_reads;
+	if (scan->gap_timed)
+		return;
 	if (scan->cached < LA_CACHED_AFTER && ++scan->cached == LA_CACHED_AFTER)
 	{
 		scan->has_read = false;
 		scan->cached_skip = LA_CACHED_SKIP;
 	}
-	scan->reads_seen = scan->gap_reads;
 }
 
 /*
@@ -988,6 +1004,7 @@ la_index_scan_restart(IndexScanDesc desc)
 	scan->cached = 0;
 	scan->has_read = false;
 	scan->reads_told = la_blocks_read();
+	scan->hits = 0;
 	scan->quiet_reads = 0;
 	scan->start_wanted = false;
 	scan->am_calls = 0;

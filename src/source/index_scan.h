@@ -78,8 +78,10 @@ typedef struct LaIndexScan
 
 	/* the gap between the return of an entry and the next call */
 	bool		gap_timed;
+	bool		gap_clocked;	/* gap_start is known */
 	bool		has_read;		/* some block of this (re)scan was read */
 	int			cached;			/* blocks in a row without a read, saturating */
+	int			hits;			/* the same, of gaps with the clock */
 	int			cached_skip;	/* calls to skip next, if that is enough */
 	uint32		quiet_reads;	/* blocks read since the last wait */
 	bool		skip_turn;		/* see la_quiet_skip() */
