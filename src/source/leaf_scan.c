@@ -580,7 +580,6 @@ la_leaf_scan_cross(LaLeafScan *leaf, amgettuple_function ask,
 	BlockNumber right = pos->nextPage;
 	int64		reads = la_blocks_read();
 	LaCrossing	crossing = {0};
-	bool		is_quiet = leaf->quiet_reads >= LA_LEAF_QUIET_AFTER;
 	long		sleeps = 0;
 	instr_time	start;
 	bool		found;
@@ -588,8 +587,7 @@ la_leaf_scan_cross(LaLeafScan *leaf, amgettuple_function ask,
 	crossing.timed = leaf->has_read;
 	if (crossing.timed)
 	{
-		if (!is_quiet)
-			sleeps = la_sleeps();
+		sleeps = la_sleeps();
 		INSTR_TIME_SET_CURRENT(start);
 	}
 	found = ask(desc, direction);
@@ -612,7 +610,7 @@ la_leaf_scan_cross(LaLeafScan *leaf, amgettuple_function ask,
 		crossing.ns = (int64) (INSTR_TIME_GET_DOUBLE(now) * 1e9);
 		if ((crossing.missed || leaf->state == LA_LEAF_LOOKING) &&
 			crossing.ns >= LA_WAIT_MIN_NS)
-			crossing.waited = is_quiet || la_sleeps() != sleeps;
+			crossing.waited = la_sleeps() != sleeps;
 	}
 	la_leaf_moved(leaf, direction,
 				  desc->parallel_scan != NULL ||

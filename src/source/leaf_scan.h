@@ -103,7 +103,7 @@ extern int64 la_leaf_scan_bitmap(LaLeafScan *leaf, IndexScanDesc desc,
 								 TIDBitmap *tbm);
 extern int	la_leaf_scan_in_flight(void);
 
-/* Pages read without a wait, after which only the clock is looked at. */
+/* Pages read without a wait, after which a move may be missed. */
 #define LA_LEAF_QUIET_AFTER	64
 
 /*
