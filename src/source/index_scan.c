@@ -27,7 +27,13 @@
  * system call, getrusage().  A block that is in the kernel's page cache is read
  * in a few microseconds and without sleeping, and is no wait.  So a scan of
  * cached data pays for comparing two counters per table block, and one that
- * reads from the page cache for looking at the clock.
+ * reads from the page cache for looking at the clock.  Where most blocks are in
+ * shared buffers that would be dear, so the clock is left alone there, and the
+ * kernel is asked for each block that was read.
+ *
+ * Not every call is looked at.  If nothing was read for a while, if what is
+ * read comes without a wait, or if a trial has shown that the kernel reads
+ * ahead better, most calls go straight to the access method (la_skip()).
  *
  * While looking ahead there may be waits without a read: for one of ours that
  * is still in flight.
