@@ -50,8 +50,9 @@
  * it takes less than LA_TRIAL_SHARE of the time; if not, it stays away for a
  * while, longer each time, and the scan is looked at now and then only; a move
  * that was not seen tells nothing of the pattern.  A scan of under
- * LA_TRIAL_LENGTH blocks in this pattern is left to the kernel.  Backward the kernel does not read ahead, and
- * with direct I/O it does not read at all; then there is no trial.
+ * LA_TRIAL_LENGTH blocks in this pattern is left to the kernel.  Backward the
+ * kernel does not read ahead, and with direct I/O it does not read at all; then
+ * there is no trial.
  *
  *		NONE -> WATCH_RAMP -> WATCH -> LOOK_RAMP -> LOOK -> WON <-> LOOK
  *		  ^                                            `-> LOST -.
