@@ -37,10 +37,14 @@ BEGIN
 END $$;
 CREATE TABLE wide (a char(1000)) WITH (fillfactor = 10, autovacuum_enabled = off);
 INSERT INTO wide SELECT 'x' FROM generate_series(1, 1000);
+CREATE TABLE stock (LIKE wide) WITH (fillfactor = 10, autovacuum_enabled = off);
+SET pg_lookahead.heap_extend_size = 0;
+INSERT INTO stock SELECT 'x' FROM generate_series(1, 1000);
+RESET pg_lookahead.heap_extend_size;
 SELECT pg_relation_size('wide') / 8192 > 1000 AS has_more, pg_lookahead_unused_pages('wide') > 0 AS unused,
        pg_relation_size('wide') / 8192 - pg_lookahead_unused_pages('wide') AS used,
-       planned('SELECT * FROM wide');
-DROP TABLE wide;
+       planned('SELECT * FROM wide') = planned('SELECT * FROM stock') AS same;
+DROP TABLE wide, stock;
 DROP FUNCTION planned(text);
 SELECT pg_lookahead_unused_pages(0);
 CREATE VIEW nothing AS SELECT 1;
