@@ -7,6 +7,7 @@ PostgreSQL's own suites.  Logs stay in the cache's results folder.
 
 from __future__ import annotations
 
+import re
 import shutil
 import time
 from collections.abc import Callable, Iterator
@@ -24,6 +25,7 @@ from .servers import Server
 
 SOURCE_MAJORS = (18, 17)
 KEEP_RESULTS = 20
+RUN_NAME = re.compile(r"\d{8}T\d{6}x*")
 DETAIL_LINES = 150
 SHOW_NAMES = 20
 
@@ -229,5 +231,7 @@ def build_servers(plan: Plan) -> None:
 
 
 def _remove_old(results: Path) -> None:
-    for folder in sorted(place for place in results.iterdir() if place.is_dir())[:-KEEP_RESULTS]:
+    """Keep the results of the last runs of tests; those of benchmarks have other names."""
+    runs = [place for place in results.iterdir() if RUN_NAME.fullmatch(place.name)]
+    for folder in sorted(runs)[:-KEEP_RESULTS]:
         shutil.rmtree(folder, ignore_errors=True)

@@ -165,3 +165,13 @@ def test_command_line(arguments: list[str], status: int, text: str) -> None:
     )
     assert done.returncode == status, done.stderr
     assert text in done.stdout + done.stderr
+
+
+def test_old_results_go(tmp_path: Path) -> None:
+    """Those of tests, and no others."""
+    runs = [f"20260101T0000{i:02}" for i in range(testing.KEEP_RESULTS + 2)]
+    others = ["my-bench", "zzz", "20260101"]
+    for name in [*runs, *others]:
+        (tmp_path / name).mkdir()
+    testing._remove_old(tmp_path)
+    assert {place.name for place in tmp_path.iterdir()} == {*runs[2:], *others}
