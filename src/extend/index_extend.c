@@ -69,8 +69,8 @@
 #include "compat.h"
 #include "extend/extend.h"
 #include "portability/instr_time.h"
-#include "postmaster/bgworker.h"
 #include "postmaster/interrupt.h"
+#include "service/background.h"
 #include "settings.h"
 #include "storage/ipc.h"
 #include "storage/latch.h"
@@ -222,15 +222,9 @@ la_worker_start(const char *path)
 	if (strlcpy(order.path, path, sizeof(order.path)) >= sizeof(order.path))
 		return false;
 
-	memset(&worker, 0, sizeof(worker));
-	worker.bgw_flags = BGWORKER_SHMEM_ACCESS;
-	worker.bgw_start_time = BgWorkerStart_ConsistentState;
-	worker.bgw_restart_time = BGW_NEVER_RESTART;
+	la_background_describe(&worker, "la_index_space_main",
+						   "pg_lookahead index space");
 	worker.bgw_notify_pid = MyProcPid;
-	strlcpy(worker.bgw_library_name, "pg_lookahead", BGW_MAXLEN);
-	strlcpy(worker.bgw_function_name, "la_index_space_main", BGW_MAXLEN);
-	strlcpy(worker.bgw_type, "pg_lookahead index space", BGW_MAXLEN);
-	strlcpy(worker.bgw_name, "pg_lookahead index space", BGW_MAXLEN);
 	memcpy(worker.bgw_extra, &order, sizeof(order));
 
 	if (!has_callback)
@@ -311,6 +305,7 @@ la_index_build_end(void)
 
 	if (la_build.worker == NULL)
 		return;
+
 	/*
 	 * The command is as good as done, and may have been committed: a request
 	 * to cancel waits, for as long as one allocation takes.
@@ -443,13 +438,11 @@ void
 la_index_builds_end(bool is_good)
 {
 	la_build.created = InvalidOid;
-	if (is_good && --la_build.depth == 0)
-		la_index_build_end();
-	else if (!is_good)
-	{
-		la_build.depth--;
+	la_build.depth--;
+	if (!is_good)
 		la_worker_abandon();
-	}
+	else if (la_build.depth == 0)
+		la_index_build_end();
 }
 
 /* -------------------------------------------------------------------------

@@ -35,7 +35,7 @@
 #include "access/xact.h"
 #include "catalog/pg_am.h"
 #include "catalog/pg_class.h"
-#include "postmaster/bgworker.h"
+#include "service/background.h"
 #include "service/lookup.h"
 #include "settings.h"
 #include "storage/ipc.h"
@@ -187,16 +187,10 @@ la_lookup_begin(Oid dbid, Oid relid)
 	SpinLockRelease(&la_watch_area->mutex);
 	order.dbid = dbid;
 
-	memset(&worker, 0, sizeof(worker));
-	worker.bgw_flags = BGWORKER_SHMEM_ACCESS |
-		BGWORKER_BACKEND_DATABASE_CONNECTION;
-	worker.bgw_start_time = BgWorkerStart_ConsistentState;
-	worker.bgw_restart_time = BGW_NEVER_RESTART;
+	la_background_describe(&worker, "la_resolver_main",
+						   "pg_lookahead resolver");
+	worker.bgw_flags |= BGWORKER_BACKEND_DATABASE_CONNECTION;
 	worker.bgw_notify_pid = MyProcPid;
-	strlcpy(worker.bgw_library_name, "pg_lookahead", BGW_MAXLEN);
-	strlcpy(worker.bgw_function_name, "la_resolver_main", BGW_MAXLEN);
-	strlcpy(worker.bgw_type, "pg_lookahead resolver", BGW_MAXLEN);
-	strlcpy(worker.bgw_name, "pg_lookahead resolver", BGW_MAXLEN);
 	worker.bgw_main_arg = Int32GetDatum(slot);
 	memcpy(worker.bgw_extra, &order, sizeof(order));
 

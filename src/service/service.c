@@ -20,7 +20,7 @@
  */
 #include "postgres.h"
 
-#include "postmaster/bgworker.h"
+#include "service/background.h"
 #include "service/service.h"
 #include "settings.h"
 #include "storage/ipc.h"
@@ -123,14 +123,10 @@ la_service_register(void)
 {
 	BackgroundWorker worker;
 
-	memset(&worker, 0, sizeof(worker));
-	worker.bgw_flags = BGWORKER_SHMEM_ACCESS |
-		BGWORKER_BACKEND_DATABASE_CONNECTION;
-	worker.bgw_start_time = BgWorkerStart_ConsistentState;
+	la_background_describe(&worker, "la_io_worker_main",
+						   "pg_lookahead io worker");
+	worker.bgw_flags |= BGWORKER_BACKEND_DATABASE_CONNECTION;
 	worker.bgw_restart_time = LA_RESTART_SECONDS;
-	strlcpy(worker.bgw_library_name, "pg_lookahead", BGW_MAXLEN);
-	strlcpy(worker.bgw_function_name, "la_io_worker_main", BGW_MAXLEN);
-	strlcpy(worker.bgw_type, "pg_lookahead io worker", BGW_MAXLEN);
 	for (int i = 0; i < la_nworkers(); i++)
 	{
 		snprintf(worker.bgw_name, BGW_MAXLEN, "pg_lookahead io worker %d", i);

@@ -83,8 +83,8 @@
 #include "compat.h"
 #include "lib/ilist.h"
 #include "method/method.h"
-#include "postmaster/bgworker.h"
 #include "postmaster/interrupt.h"
+#include "service/background.h"
 #include "service/lookup.h"
 #include "service/service.h"
 #include "settings.h"
@@ -798,14 +798,8 @@ la_maintenance_register(void)
 
 	if (!la_watcher_is_wanted())
 		return;
-	memset(&worker, 0, sizeof(worker));
-	worker.bgw_flags = BGWORKER_SHMEM_ACCESS |
-		BGWORKER_BACKEND_DATABASE_CONNECTION;
-	worker.bgw_start_time = BgWorkerStart_ConsistentState;
+	la_background_describe(&worker, "la_watcher_main", "pg_lookahead watcher");
+	worker.bgw_flags |= BGWORKER_BACKEND_DATABASE_CONNECTION;
 	worker.bgw_restart_time = LA_RESTART_SECONDS;
-	strlcpy(worker.bgw_library_name, "pg_lookahead", BGW_MAXLEN);
-	strlcpy(worker.bgw_function_name, "la_watcher_main", BGW_MAXLEN);
-	strlcpy(worker.bgw_type, "pg_lookahead watcher", BGW_MAXLEN);
-	strlcpy(worker.bgw_name, "pg_lookahead watcher", BGW_MAXLEN);
 	RegisterBackgroundWorker(&worker);
 }

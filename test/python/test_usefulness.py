@@ -119,8 +119,8 @@ def test_what_is_read_was_foreseen(cluster: Cluster, variant: Variant, name: str
             foreseen += change.blocks_dropped
         assert foreseen >= MIN_USED * read, (read, change)
         wasted = change.blocks_wasted
-        if variant.method == "worker":
-            # A block that is asked for when the scan is almost there counts if it is late.
+        if variant.method == "worker" and name == "mark_and_restore":
+            # Seen on a busy machine: 9 of 380.  Two scans of one table ask the same workers.
             wasted -= LATE_BLOCKS
         assert wasted <= MAX_WASTED * change.blocks_issued, (read, change)
 
