@@ -256,8 +256,8 @@ la_lookup_cancel(int slot)
 /*
  * Find the file of a relation of this database.  Returns false if there is none
  * that a worker of the I/O service could read: of a temporary table, of a
- * relation that is not a heap, of a mapped catalog, whose file is not in
- * pg_class.
+ * relation that is neither a heap nor a B-tree, of a mapped catalog, whose file
+ * is not in pg_class.
  */
 static bool
 la_find_target(Oid relid, LaTarget *target)
@@ -269,7 +269,8 @@ la_find_target(Oid relid, LaTarget *target)
 	if (!HeapTupleIsValid(tuple))
 		return false;
 	form = (Form_pg_class) GETSTRUCT(tuple);
-	found = form->relam == HEAP_TABLE_AM_OID &&
+	found = (form->relam == HEAP_TABLE_AM_OID ||
+			 form->relam == BTREE_AM_OID) &&
 		form->relpersistence != RELPERSISTENCE_TEMP &&
 		OidIsValid(form->relfilenode) && !form->relisshared;
 	if (found)

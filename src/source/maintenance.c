@@ -19,8 +19,9 @@
  *		VACUUM, 2nd pass	not all-visible		the block's number
  *		CREATE INDEX,		all					blocks since the start, which is
  *		REINDEX									found by synchronized scans
- *		... CONCURRENTLY,	all					the block's number
- *		    validation
+ *		... CONCURRENTLY,	all, of the index	the block's number; only B-trees
+ *		    validation							tell it
+ *		... and then		all					the block's number
  *		CLUSTER, VACUUM		all					as index builds; not if CLUSTER
  *		FULL									reads through an index
  *		COPY table TO		all					where synchronized scans are
@@ -33,6 +34,8 @@
  * blocks are done, the scan started at block 0.  COPY reports rows and bytes,
  * no blocks; there the location is all that there is, and with
  * synchronize_seqscans off (pg_dump) or a smaller table it is not followed.
+ *
+ * VACUUM goes through indexes, too, but tells nobody where in them it is.
  *
  * ANALYZE takes a random sample that nobody else knows, in physical order, and
  * advises the kernel of it a few blocks ahead by itself (14 and later).  That
@@ -48,7 +51,9 @@
  * blocks are read into shared buffers only with direct I/O, where they must be,
  * or where the method is "worker".  Workers then look at VACUUM's own counter
  * before each read and keep at a distance that VACUUM does not cross while they
- * read (LA_LEAST_MARGIN), unless one of them gets no processor meanwhile.
+ * read (LA_LEAST_MARGIN), unless one of them gets no processor meanwhile.  The
+ * validation of an index wants its leaf pages to itself as well, and waits for
+ * them: it is treated the same.
  * CLUSTER and VACUUM FULL let nobody else lock the table: advice, or nothing.
  * All others are read into shared buffers.
  *
@@ -235,6 +240,7 @@ la_choose_method(LaTarget *target, LaScanKind kind)
 			target->advise_only = true;
 			return is_advised;
 		case LA_SCAN_VACUUM:
+		case LA_SCAN_VALIDATE_INDEX:
 			target->margin = la_owner_share() / 2;
 			if (is_advised && (la_method != LA_METHOD_WORKER ||
 							   target->margin < LA_LEAST_MARGIN))
@@ -411,6 +417,26 @@ la_command_waits(LaCommand *command)
 	return false;
 }
 
+/*
+ * The counter that tells workers where a scan is at any moment, of scans that
+ * they must not meet; or -1.
+ */
+static int
+la_live_counter(LaScanKind kind)
+{
+	switch (kind)
+	{
+		case LA_SCAN_VACUUM:
+			return PROGRESS_VACUUM_HEAP_BLKS_SCANNED;
+		case LA_SCAN_VACUUM_DEAD:
+			return PROGRESS_VACUUM_HEAP_BLKS_VACUUMED;
+		case LA_SCAN_VALIDATE_INDEX:
+			return PROGRESS_SCAN_BLOCKS_DONE;
+		default:
+			return -1;
+	}
+}
+
 static void
 la_scan_close(LaCommand *command)
 {
@@ -427,6 +453,8 @@ la_scan_open(LaCommand *command, const LaSight *sight)
 {
 	LaTarget	target = command->target;
 	const bool	is_dead = sight->kind == LA_SCAN_VACUUM_DEAD;
+	const bool	is_vacuum = sight->kind == LA_SCAN_VACUUM || is_dead;
+	const int	counter = la_live_counter(sight->kind);
 
 	if (!la_choose_method(&target, sight->kind))
 	{
@@ -435,13 +463,14 @@ la_scan_open(LaCommand *command, const LaSight *sight)
 	}
 	if (!la_find_start(command, sight))
 		return;
-	if (sight->kind == LA_SCAN_VACUUM || is_dead)
+	if (counter >= 0)
 	{
-		target.live = la_progress_counter(command->pid, is_dead ?
-										  PROGRESS_VACUUM_HEAP_BLKS_VACUUMED :
-										  PROGRESS_VACUUM_HEAP_BLKS_SCANNED);
+		target.live = la_progress_counter(command->pid, counter);
 		if (target.live == NULL)
 			return;
+	}
+	if (is_vacuum)
+	{
 		la_vm_open(&command->runs, &target, is_dead ? 1 : LA_VACUUM_GAP,
 				   is_dead ? InvalidBlockNumber : command->nblocks - 1);
 		if (is_dead && !la_is_dense(command, sight))
@@ -452,7 +481,7 @@ la_scan_open(LaCommand *command, const LaSight *sight)
 	}
 	la_pursuit_open(&command->pursuit, &target, command->pid, command->start,
 					command->nblocks, la_command_position(command, sight));
-	if (sight->kind == LA_SCAN_VACUUM || is_dead)
+	if (is_vacuum)
 	{
 		command->pursuit.wanted = la_vm_next;
 		command->pursuit.wanted_arg = &command->runs;

@@ -64,6 +64,11 @@ la_sight_index(LaSight *sight, const int64 *param)
 		return;
 	if (phase == PROGRESS_CREATEIDX_PHASE_BUILD)
 		sight->kind = LA_SCAN_BUILD;
+	else if (phase == PROGRESS_CREATEIDX_PHASE_VALIDATE_IDXSCAN)
+	{
+		sight->kind = LA_SCAN_VALIDATE_INDEX;
+		sight->relid = (Oid) param[PROGRESS_CREATEIDX_INDEX_OID];
+	}
 	else if (phase == PROGRESS_CREATEIDX_PHASE_VALIDATE_TABLESCAN)
 		sight->kind = LA_SCAN_VALIDATE;
 }

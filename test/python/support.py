@@ -9,10 +9,12 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import psycopg
 import pytest
+from lookahead import privilege, slow_storage
 from lookahead.cluster import Cluster, evict
 from lookahead.servers import Server
 
@@ -377,3 +379,36 @@ def signal_backend(pid: int, name: str) -> None:
 def seed() -> int:
     """The seed of random tests; LOOKAHEAD_SEED repeats or varies a run."""
     return int(os.environ.get("LOOKAHEAD_SEED", "1"))
+
+
+# ---------------------------------------------------------------------------
+# Slow storage
+
+
+@contextmanager
+def slow_tablespace(
+    cluster: Cluster, under: Path | None = None, *, read_us: int = 0, allocate_us: int = 0
+) -> Iterator[None]:
+    """Give a cluster a tablespace, "slow", where reading or allocating costs time.
+
+    The cluster is stopped at the end, so that the storage can be taken away.
+    """
+    missing = slow_storage.why_not()
+    if missing:
+        pytest.skip(missing)
+    with slow_storage.mounted(
+        (under or cluster.dir) / "storage",
+        read_us=read_us,
+        write_us=0,
+        allocate_us=allocate_us,
+        log=print,
+    ) as place:
+        folder = place / "tablespace"
+        folder.mkdir()
+        privilege.give(folder)
+        with connect(cluster) as connection:
+            connection.execute(f"CREATE TABLESPACE slow LOCATION '{folder}'")
+        try:
+            yield
+        finally:
+            cluster.stop()

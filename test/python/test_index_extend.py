@@ -13,16 +13,24 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import psycopg
 import pytest
-from lookahead import privilege, slow_storage
+from lookahead import privilege
 from lookahead.cluster import Cluster
 
 from conftest import NewCluster
-from support import Connection, LogWatch, connect, has_extension, rows, script, value
+from support import (
+    Connection,
+    LogWatch,
+    connect,
+    has_extension,
+    rows,
+    script,
+    slow_tablespace,
+    value,
+)
 
 BLOCK = 8192
 SEGMENT = 1 << 30
@@ -55,40 +63,13 @@ OVERHEAD = 64 << 10
 WORKER = "pg_lookahead index space"
 
 
-@contextmanager
-def slow_tablespace(cluster: Cluster, under: Path | None = None) -> Iterator[None]:
-    """Give a cluster a tablespace, "slow", where allocating costs time and nothing else does.
-
-    The cluster is stopped at the end, so that the storage can be taken away.
-    """
-    missing = slow_storage.why_not()
-    if missing:
-        pytest.skip(missing)
-    with slow_storage.mounted(
-        (under or cluster.dir) / "storage",
-        read_us=0,
-        write_us=0,
-        allocate_us=ALLOCATE_US,
-        log=print,
-    ) as place:
-        folder = place / "tablespace"
-        folder.mkdir()
-        privilege.give(folder)
-        with connect(cluster) as connection:
-            connection.execute(f"CREATE TABLESPACE slow LOCATION '{folder}'")
-        try:
-            yield
-        finally:
-            cluster.stop()
-
-
 @pytest.fixture(scope="module")
 def built(own_cluster: NewCluster) -> Iterator[Cluster]:
     cluster = own_cluster(
         {"shared_buffers": "64MB", "max_wal_size": "2GB", "maintenance_work_mem": "64MB"}
     )
     has_extension(cluster, "amcheck")
-    with slow_tablespace(cluster):
+    with slow_tablespace(cluster, allocate_us=ALLOCATE_US):
         with connect(cluster) as connection:
             script(connection, SOURCE)
             connection.execute("ALTER DATABASE postgres SET default_tablespace = slow")
@@ -404,7 +385,7 @@ def test_no_space(own_cluster: NewCluster) -> None:
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=40m", "tmpfs", str(small)], check=True)
     privilege.give(small)
     try:
-        with slow_tablespace(cluster, small):
+        with slow_tablespace(cluster, small, allocate_us=ALLOCATE_US):
             _no_space(cluster)
     finally:
         subprocess.run(["umount", str(small)], check=True)
@@ -452,7 +433,7 @@ def test_crash(own_cluster: NewCluster) -> None:
     """A server that goes in the middle of a build comes back, and can build it."""
     cluster = own_cluster({"shared_buffers": "64MB", "restart_after_crash": "off"})
     has_extension(cluster, "amcheck")
-    with slow_tablespace(cluster):
+    with slow_tablespace(cluster, allocate_us=ALLOCATE_US):
         with connect(cluster) as connection:
             connection.execute(MEDIUM)
         for delay in (0.0, 0.2, 0.5):

@@ -8,16 +8,17 @@ has to fetch and store again.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator
 
 import psycopg
 import pytest
-from lookahead.cluster import Cluster
+from lookahead.cluster import Cluster, evict
 from lookahead.servers import Server
 
 from conftest import NewCluster
-from support import Connection, LogWatch, connect, rows, script, value
+from support import Connection, LogWatch, connect, rows, script, slow_tablespace, value
 
 CONF = {
     # Scans of our tables are synchronized: they are larger than a quarter.
@@ -156,6 +157,54 @@ def test_index_builds(connection: Connection, statements: str) -> None:
         assert followed(connection, "REINDEX INDEX made") > BLOCKS / 3
     finally:
         connection.execute("DROP INDEX IF EXISTS made")
+
+
+def blocker(cluster: Cluster, phases: list[str]) -> None:
+    """Let an index build wait between building and validating; make the index cold there."""
+    # What is seen of others does not change within a transaction: two sessions.
+    with connect(cluster) as connection, connect(cluster) as writer:
+        phase = "SELECT max(phase) FROM pg_stat_progress_create_index"
+        wait_for(lambda: str(value(connection, phase)).startswith("building index"))
+        with writer.transaction():
+            writer.execute("LOCK TABLE maintained IN ROW EXCLUSIVE MODE")
+            wait_for(lambda: "before validation" in str(value(connection, phase)))
+            for place in (cluster.data / "pg_tblspc").iterdir():
+                evict(place.resolve())
+        for _ in range(2000):
+            found = value(connection, phase)
+            if found is None:
+                return
+            phases.append(found)
+            time.sleep(0.005)
+
+
+def test_validation_of_an_index(own_cluster: NewCluster, server: Server) -> None:
+    """CONCURRENTLY goes through the new index, and through the table again."""
+    if server.major >= 18:
+        pytest.skip("18 reads these ahead itself")
+    cluster = own_cluster(CONF)
+    with slow_tablespace(cluster, read_us=10000), LogWatch(cluster):
+        phases: list[str] = []
+        other = threading.Thread(target=blocker, args=(cluster, phases))
+        with connect(cluster) as connection:
+            setup(connection)
+            other.start()
+            script(
+                connection,
+                "CREATE INDEX CONCURRENTLY made ON maintained ((filler || slow(a)))"
+                " TABLESPACE slow",
+            )
+            other.join()
+            wait_for(lambda: owners(connection) == 0)
+            assert "index validation: scanning index" in phases
+            assert errors(connection) == 0
+            size = value(connection, "SELECT pg_relation_size('made') / 8192")
+            began, issued, hit = scans(connection, "made")
+            assert began == 1
+            assert issued + hit > size / 3
+            script(connection, "SET enable_seqscan = off; SET enable_bitmapscan = off")
+            query = "SELECT count(*) FROM maintained WHERE (filler || slow(a)) >= 'x'"
+            assert value(connection, query) == BLOCKS * 20
 
 
 def test_vacuum(connection: Connection) -> None:

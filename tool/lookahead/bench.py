@@ -9,7 +9,7 @@ With --quick the goals are not judged: only failures count.
 import contextlib
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, Optional
@@ -54,7 +54,7 @@ from .bench_store import Store, build_digest, command_line, device, git_commit, 
 from .data import BenchData, pgbench_name
 from .errors import UsageError
 from .io_data import ServiceData
-from .read_ahead import ReadAhead
+from .read_ahead import USUAL_KB, ReadAhead
 from .servers import Server
 
 DEFAULT_ROWS = 3_000_000
@@ -76,6 +76,14 @@ Rows = Annotated[int, typer.Option(min=1000, help="Rows of each table.")]
 Resume = Annotated[bool, typer.Option("--resume", help="Continue the run in the --output folder.")]
 Match = Annotated[Optional[str], typer.Option(help="Only cases whose name contains this text.")]
 Markdown = Annotated[bool, typer.Option("--markdown", help="Print Markdown.")]
+KernelReadAhead = Annotated[
+    Optional[int],
+    typer.Option(
+        "--read-ahead",
+        min=0,
+        help="Kernel's read-ahead of the disk in kB for the runs (Linux sets 128); put back after.",
+    ),
+]
 NoExtension = Annotated[
     bool, typer.Option("--no-extension", hidden=True, help="Both arms are stock.")
 ]
@@ -247,12 +255,34 @@ def measure(
     return store
 
 
-def definition_of(scale: Any, *, extension: bool) -> dict[str, Any]:
+def definition_of(
+    scale: Any, *, extension: bool, read_ahead_kb: Optional[int] = None
+) -> dict[str, Any]:
     """Return what must be the same in all runs of one store."""
-    return {
+    definition: dict[str, Any] = {
         "scale": asdict(scale),
         "build": build_digest() if extension else "none (both arms are stock)",
     }
+    if read_ahead_kb is not None:
+        definition["read_ahead_kb"] = read_ahead_kb
+    return definition
+
+
+@contextlib.contextmanager
+def kernel_read_ahead(kb: Optional[int]) -> Iterator[Optional[ReadAhead]]:
+    """Set the kernel's read-ahead of the disk for a while; None leaves it as it is."""
+    if kb is None:
+        yield None
+        return
+    with ReadAhead(device_of(paths.folder("bench-data")), kb) as read_ahead:
+        progress(read_ahead.describe())
+        yield read_ahead
+    progress(f"kernel read-ahead is {read_ahead.current()} kB again")
+
+
+def described(read_ahead: Optional[ReadAhead]) -> dict[str, Any]:
+    """Return what a result says of the kernel's read-ahead, if it was set."""
+    return {} if read_ahead is None else {"read_ahead": read_ahead.as_dict()}
 
 
 def done_in(store: Store) -> set[Any]:
@@ -274,6 +304,7 @@ def index_scan(
     resume: Resume = False,
     match: Match = None,
     markdown: Markdown = False,
+    read_ahead_kb: KernelReadAhead = None,
     no_extension: NoExtension = False,
 ) -> None:
     """Run the index scan benchmark: cold and cached scans, stock and look-ahead."""
@@ -294,15 +325,16 @@ def index_scan(
             store.note(note)
         Runner(store, data, scale, extension=extension, progress=progress).run(some, wanted)
 
-    store = measure(
-        folder,
-        definition_of(scale, extension=extension),
-        data,
-        resume=resume,
-        prepare=lambda: prepare(data, chosen, some, scale, extension=extension),
-        describe=lambda: describe_run(data, wanted),
-        run=run,
-    )
+    with kernel_read_ahead(read_ahead_kb) as read_ahead:
+        store = measure(
+            folder,
+            definition_of(scale, extension=extension, read_ahead_kb=read_ahead_kb),
+            data,
+            resume=resume,
+            prepare=lambda: prepare(data, chosen, some, scale, extension=extension),
+            describe=lambda: {**describe_run(data, wanted), **described(read_ahead)},
+            run=run,
+        )
     done = done_in(store)
     every, _ = cells(chosen, scale, bench_index_scan.GROUPS)
     result = build_result([cell for cell in every if cell in some or cell.id in done], store)
@@ -345,14 +377,14 @@ def io_service(
     data: dict[str, ServiceData] = {}
     settings: dict[str, dict[str, str]] = {}
 
-    with ReadAhead(device_of(paths.folder("bench-data"))) as read_ahead:
-        progress(read_ahead.describe())
+    with kernel_read_ahead(USUAL_KB) as read_ahead:
+        assert read_ahead is not None
 
         def describe() -> dict[str, Any]:
             return {
                 **describe_run(data, wanted),
                 **bench_io_service.DESCRIPTION,
-                "read_ahead": read_ahead.as_dict(),
+                **described(read_ahead),
                 "extension": settings,
             }
 
@@ -375,7 +407,6 @@ def io_service(
             describe=describe,
             run=run,
         )
-    progress(f"kernel read-ahead is {read_ahead.current()} kB again")
     done = done_in(store)
     every, _ = cases(chosen, scale, bench_io_service.GROUPS)
     result = build_io_result([case for case in every if case in some or case.id in done], store)
@@ -397,6 +428,7 @@ def leaf(
     resume: Resume = False,
     match: Match = None,
     markdown: Markdown = False,
+    read_ahead_kb: KernelReadAhead = None,
     no_extension: NoExtension = False,
 ) -> None:
     """Run the benchmark of B-tree leaf pages: scans that read an index that is not cached."""
@@ -417,15 +449,20 @@ def leaf(
             store.note(note)
         LeafRunner(store, data, scale, extension=extension, progress=progress).run(some, wanted)
 
-    store = measure(
-        folder,
-        definition_of(scale, extension=extension),
-        data,
-        resume=resume,
-        prepare=lambda: prepare_leaf(data, chosen, some, scale, extension=extension),
-        describe=lambda: {**describe_run(data, wanted), **bench_leaf.DESCRIPTION},
-        run=run,
-    )
+    with kernel_read_ahead(read_ahead_kb) as read_ahead:
+        store = measure(
+            folder,
+            definition_of(scale, extension=extension, read_ahead_kb=read_ahead_kb),
+            data,
+            resume=resume,
+            prepare=lambda: prepare_leaf(data, chosen, some, scale, extension=extension),
+            describe=lambda: {
+                **describe_run(data, wanted),
+                **bench_leaf.DESCRIPTION,
+                **described(read_ahead),
+            },
+            run=run,
+        )
     done = done_in(store)
     every, _ = bench_leaf.cases(chosen, scale, bench_leaf.GROUPS)
     result = build_leaf_result([case for case in every if case in some or case.id in done], store)
