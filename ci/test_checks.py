@@ -230,8 +230,8 @@ class Versions(Copy):
         self.expect("versions", "YYYY-MM-DD")
 
     def test_the_oldest_server(self) -> None:
-        self.replace("debian/pgversions", "15+", "14+")
-        self.expect("versions", "debian/pgversions says 14+")
+        self.replace("debian/pgversions", "15\n", "14\n15\n")
+        self.expect("versions", "debian/pgversions says 14 15 16 17 18")
 
 
 class Everything(Copy):

@@ -16,7 +16,9 @@ CREATE FUNCTION pg_lookahead_status(
     OUT io_method text,
     OUT direct_io boolean,
     OUT method text,
-    OUT reason text)
+    OUT reason text,
+    OUT relations_lost bigint,
+    OUT scans_unserved bigint)
 RETURNS record
 AS 'MODULE_PATHNAME', 'pg_lookahead_status'
 LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED;

@@ -1,6 +1,6 @@
 """The version is the same wherever it is written; pg_lookahead.control is right.
 
-So is the oldest PostgreSQL, for which src/compat.h is.  Every release can be
+So are the oldest and the newest PostgreSQL, for which src/compat.h is.  Every release can be
 reached from the one before it with ALTER EXTENSION.
 """
 
@@ -53,11 +53,12 @@ def check(root: Path) -> list[str]:
     )
     problems += _changelog(root, version)
 
-    oldest = find(root, "src/compat.h", r"PG_VERSION_NUM < (\d+)0000\b") or "?"
+    oldest = find(root, "src/compat.h", r"PG_VERSION_NUM < (\d+)0000\b") or "0"
+    beyond = find(root, "src/compat.h", r"PG_VERSION_NUM >= (\d+)0000$") or "0"
     needs = meta["prereqs"]["runtime"]["requires"]["PostgreSQL"]
-    same("META.json: the oldest PostgreSQL", needs, f"{oldest}.0.0")
-    pgversions = (root / "debian" / "pgversions").read_text().strip()
-    same("debian/pgversions", pgversions, f"{oldest}+")
+    same("META.json: PostgreSQL", needs, f">= {oldest}.0.0, < {beyond}.0.0")
+    pgversions = " ".join((root / "debian" / "pgversions").read_text().split())
+    same("debian/pgversions", pgversions, " ".join(map(str, range(int(oldest), int(beyond)))))
     return problems
 
 

@@ -282,15 +282,13 @@ la_counters_snapshot(Oid dbid, int *nentries)
 }
 
 /*
- * How many entries were lost because the table was full?
+ * How many entries were lost because the table was full?  Needs shared memory.
  */
 int64
 la_counters_unrecorded(void)
 {
 	int64		result;
 
-	if (la_shared == NULL)
-		return 0;
 	LWLockAcquire(la_shared->lock, LW_SHARED);
 	result = la_shared->unrecorded;
 	LWLockRelease(la_shared->lock);

@@ -50,7 +50,7 @@ typedef struct LaRelationEntry
 	TimestampTz stats_reset;	/* protected by the counters lock */
 } LaRelationEntry;
 
-/* Most relations that shared memory has room for; further ones are counted. */
+/* Relations that shared memory has room for; the least is lost, and counted. */
 #define LA_MAX_RELATIONS 2048
 
 /* Most scan nodes of one parallel plan whose workers' counters are shown. */

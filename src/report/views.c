@@ -15,6 +15,7 @@
 #include "compat.h"
 #include "method/method.h"
 #include "report/counters.h"
+#include "service/service.h"
 #include "source/index_scan.h"
 #include "source/leaf_scan.h"
 #include "utils/builtins.h"
@@ -91,8 +92,8 @@ pg_lookahead_version(PG_FUNCTION_ARGS)
 Datum
 pg_lookahead_status(PG_FUNCTION_ARGS)
 {
-	Datum		values[5];
-	bool		nulls[5] = {false};
+	Datum		values[7];
+	bool		nulls[7] = {false};
 	TupleDesc	desc = la_result_desc(fcinfo);
 	const char *reason;
 	const LaMethod *method = la_method_for(NULL, &reason);
@@ -111,6 +112,14 @@ pg_lookahead_status(PG_FUNCTION_ARGS)
 	values[2] = BoolGetDatum(la_direct_io());
 	values[3] = CStringGetTextDatum(method->name);
 	values[4] = CStringGetTextDatum(reason);
+	if (la_counters_are_shared())
+		values[5] = Int64GetDatum(la_counters_unrecorded());
+	else
+		nulls[5] = true;
+	if (la_service != NULL)
+		values[6] = Int64GetDatum(la_owners_refused());
+	else
+		nulls[6] = true;
 	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(desc, values, nulls)));
 }
 

@@ -78,17 +78,23 @@ la_owner_target_of(LaTarget *target, Relation rel, ForkNumber fork)
  * Begin to use a slot.  The caller holds a lock on the relation, and calls
  * la_owner_end() before it gives that up; an abort does it for it.
  *
- * Returns false, and counts it, if all slots are taken, or if the key is: two
+ * Returns false if all slots are taken, which is counted, or if the key is: two
  * scans under one key would move each other's position.
  */
 bool
 la_owner_begin(LaOwnerRef *ref, const LaTarget *target, uint64 key)
 {
 	LaOwner    *owner = NULL;
+	bool		is_key_taken = false;
 
 	ref->owner = NULL;
-	if (la_service == NULL || la_nbegun >= LA_MAX_OWNERS)
+	if (la_service == NULL)
 		return false;
+	if (la_nbegun >= LA_MAX_OWNERS)
+	{
+		pg_atomic_fetch_add_u64(&la_service->owners_refused, 1);
+		return false;
+	}
 	if (!la_exit_is_hooked)
 	{
 		before_shmem_exit(la_owner_before_exit, (Datum) 0);
@@ -108,6 +114,7 @@ la_owner_begin(LaOwnerRef *ref, const LaTarget *target, uint64 key)
 		else if (key != 0 && candidate->key == key)
 		{
 			owner = NULL;
+			is_key_taken = true;
 			break;
 		}
 	}
@@ -128,7 +135,8 @@ la_owner_begin(LaOwnerRef *ref, const LaTarget *target, uint64 key)
 
 	if (owner == NULL)
 	{
-		pg_atomic_fetch_add_u64(&la_service->owners_full, 1);
+		if (!is_key_taken)
+			pg_atomic_fetch_add_u64(&la_service->owners_refused, 1);
 		return false;
 	}
 	la_begun[la_nbegun++] = *ref;
@@ -225,6 +233,15 @@ la_owner_share(void)
 			nactive++;
 	}
 	return (int) (room / 2 / Max(nactive, 1));
+}
+
+/*
+ * How often were all slots taken?  Needs the service.
+ */
+int64
+la_owners_refused(void)
+{
+	return (int64) pg_atomic_read_u64(&la_service->owners_refused);
 }
 
 /*

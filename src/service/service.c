@@ -97,7 +97,7 @@ la_service_shmem_startup(void)
 		MemSet(la_service, 0, la_service_size());
 		la_service->nworkers = la_nworkers();
 		la_service->lock = &(GetNamedLWLockTranche(LA_SERVICE_TRANCHE))->lock;
-		pg_atomic_init_u64(&la_service->owners_full, 0);
+		pg_atomic_init_u64(&la_service->owners_refused, 0);
 		SpinLockInit(&la_service->logged_mutex);
 		for (int i = 0; i < LA_MAX_OWNERS; i++)
 		{

@@ -170,7 +170,7 @@ typedef struct LaLogged
 typedef struct LaService
 {
 	int			nworkers;		/* immutable */
-	pg_atomic_uint64 owners_full;	/* scans that found no slot */
+	pg_atomic_uint64 owners_refused;	/* all slots were taken */
 
 	slock_t		logged_mutex;	/* protects logged, next_logged */
 	LaLogged	logged[LA_MAX_LOGGED];
@@ -208,6 +208,7 @@ extern bool la_owner_find(LaOwnerRef *ref, const LaTarget *target,
 extern bool la_owner_is_valid(const LaOwnerRef *ref);
 extern void la_owner_end(LaOwnerRef *ref);
 extern int	la_owner_share(void);
+extern int64 la_owners_refused(void);
 extern void la_owner_target_of(LaTarget *target, Relation rel, ForkNumber fork);
 extern void la_owner_hooks_install(void);
 

@@ -123,6 +123,8 @@ def test_more_relations_than_there_is_room_for(own_cluster: NewCluster) -> None:
             rows(connection, SCAN)
         connection.execute(f"CALL fill(1, {MOST_RELATIONS + 50})")
         assert value(connection, "SELECT count(*) FROM pg_stat_lookahead") == MOST_RELATIONS
+        lost = value(connection, "SELECT relations_lost FROM pg_lookahead_status()")
+        assert 51 <= lost <= 60
         assert rows(connection, COUNTERS)[0][0] == 20
         last = f"small_{MOST_RELATIONS + 50}"
         seen = "SELECT count(*) FROM pg_stat_lookahead WHERE relname = %s AND scans = 1"

@@ -116,6 +116,8 @@ def test_which_method_serves(
             row = rows(connection, "SELECT * FROM pg_lookahead_status()")[0]
             assert row[:4] == (True, io_method, direct, expected), setting
             assert row[4]
+            assert row[5] == 0
+            assert row[6] == (0 if service else None)
             assert served_by(connection, "served", setting) == (expected != "none"), setting
 
             # Temporary tables are nobody else's to read.

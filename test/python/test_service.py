@@ -462,12 +462,15 @@ def test_more_scans_than_slots(cluster: Cluster) -> None:
             """
         )
         serving(connection)
+        unserved = "SELECT scans_unserved FROM pg_lookahead_status()"
+        before = value(connection, unserved)
         connection.execute("BEGIN")
         for i in range(1, 141):
             query = f"SELECT a FROM slot_{i} WHERE f <> '' ORDER BY a"
             connection.execute(f"DECLARE c{i} CURSOR FOR {query}")
             assert rows(connection, f"FETCH 3 FROM c{i}") == [(1,), (2,), (3,)]
         assert value(connection, "SELECT count(*) FROM pg_stat_lookahead_owners") == 128
+        assert value(connection, unserved) - before >= 12
         for i in (140, 1, 128, 129):
             assert rows(connection, f"FETCH ALL FROM c{i}") == [(n,) for n in range(4, 13)]
         connection.execute("COMMIT")

@@ -1,4 +1,4 @@
-"""`python -m lookahead`: what the launcher runs inside its virtual environment."""
+"""`python -m lookahead`, inside an environment that has what the tool needs."""
 
 from .cli import main
 

@@ -70,7 +70,10 @@ app = typer.Typer(
 Quick = Annotated[
     bool, typer.Option("--quick", help="A smoke test of a minute per server; judges nothing.")
 ]
-Pairs = Annotated[Optional[int], typer.Option(min=1, help="Alternating pairs of runs.")]
+Pairs = Annotated[
+    Optional[int],
+    typer.Option(min=1, help="Alternating pairs of runs; by default 5, with --quick 1."),
+]
 Output = Annotated[Optional[Path], typer.Option(help="Folder for the results.")]
 Rows = Annotated[int, typer.Option(min=1000, help="Rows of each table.")]
 Resume = Annotated[bool, typer.Option("--resume", help="Continue the run in the --output folder.")]

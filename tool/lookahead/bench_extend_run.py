@@ -174,14 +174,13 @@ class LoadRunner(PairRunner[LoadCase]):
 
     def _single_rows(self, cluster: Cluster, case: LoadCase) -> None:
         script = cluster.dir / "rows.sql"
-        script.write_text(load_sql("bench_extend_row").as_string(None))
+        privilege.write(script, load_sql("bench_extend_row").as_string(None))
         turns = max(1, self._rows(case) // ROW_SESSIONS)
         command: list[str | Path] = [
             cluster.server.bindir / "pgbench", "-n", "-M", "prepared", "-f", script,
             "-c", str(ROW_SESSIONS), "-j", "2", "-t", str(turns),
             "-h", str(cluster.socket_dir), "-p", str(PORT), "-U", SUPERUSER, "postgres",
         ]  # fmt: skip
-        privilege.give(script)
         done = privilege.run(command, cwd=cluster.dir, capture_output=True)
         if done.returncode:
             raise RunFailed(f"pgbench failed: {done.stderr.strip()}")

@@ -121,7 +121,7 @@ def make_app(arguments: list[str]) -> typer.Typer:
     """Return the application, with the command that these arguments ask for."""
     app = typer.Typer(
         name="lookahead",
-        help="Index scans that look ahead: try, test, measure and examine pg_lookahead.",
+        help="Scans that look ahead: try, test, measure and examine pg_lookahead.",
         no_args_is_help=True,
         add_completion=False,
         pretty_exceptions_enable=False,

@@ -286,20 +286,16 @@ class Cluster:
         for name, value in settings.items():
             quoted = str(value).replace("'", "''")
             lines.append(f"{name} = '{quoted}'\n")
-        own = self.data / "lookahead.conf"
-        own.write_text("".join(lines))
-        privilege.give(own)
+        privilege.write(self.data / "lookahead.conf", "".join(lines))
         main = self.data / "postgresql.conf"
         include = "include 'lookahead.conf'\n"
         if include not in main.read_text():
-            with main.open("a") as file:
-                file.write(include)
+            privilege.write(main, include, append=True)
 
     def _wrapper_script(self) -> Path:
         script = self.dir / "wrapper.sh"
         words = " ".join([*self.wrapper, str(self.server.bindir / "postgres")])
-        script.write_text(f'#!/bin/sh\nexec {words} "$@"\n')
-        script.chmod(0o755)
+        privilege.write(script, f'#!/bin/sh\nexec {words} "$@"\n', mode=0o755)
         return script
 
     def _relation_files(self, relations: Iterable[str]) -> list[Path]:
@@ -339,10 +335,12 @@ def _own_folder() -> tuple[Path, IO[str]]:
     """Make a folder that belongs to this process for as long as it lives."""
     root = paths.temp_root()
     privilege.require_readable(root, "data directories")
-    _remove_abandoned(root)
-    place = Path(tempfile.mkdtemp(prefix=TEMP_PREFIX, dir=root))
-    owner = (place / OWNER_LOCK).open("w")
-    fcntl.flock(owner, fcntl.LOCK_EX)
+    # A folder without the lock looks abandoned to others.
+    with paths.locked("tmp"):
+        _remove_abandoned(root)
+        place = Path(tempfile.mkdtemp(prefix=TEMP_PREFIX, dir=root))
+        owner = (place / OWNER_LOCK).open("w")
+        fcntl.flock(owner, fcntl.LOCK_EX)
     privilege.give(place)
     return place, owner
 

@@ -4,7 +4,7 @@ Making seven tables of 1.1 GB takes minutes, so a data directory is kept per
 server and definition (`bench-data/<server>/<hash>`), and a table is added to
 it when a case first asks for it.  Settings change by restart only.
 
-The definition is the issue's: `t(a bigint, b text)`, fillfactor 20, rows in
+The definition: `t(a bigint, b text)`, fillfactor 20, rows in
 the order of `i + fuzz * (random() - 0.5)`, an index on a, then VACUUM ANALYZE,
 so that hint bits and the visibility map are set and no run writes to a page.
 random() starts from a fixed seed: two loads give the same heap order.

@@ -34,6 +34,8 @@ MUCH_WASTE = 0.2
 DIRECT_IO_WORKERS = 8
 USUAL_SERVICE_WORKERS = 2
 LOWER_DISTANCE = 64
+# Of pg_lookahead.max_distance.
+DEFAULT_DISTANCE, LEAST_DISTANCE = 256, 8
 
 MOSTLY_CACHED = 0.9
 
@@ -268,18 +270,37 @@ def _few_service_workers(facts: Facts) -> Iterator[Finding]:
     )
 
 
+def is_switched_off(facts: Facts) -> bool:
+    """Return if it is a setting of ours that keeps everything from being read ahead."""
+    return facts.value(f"{LIBRARY}.enabled") == "off" or facts.value(f"{LIBRARY}.method") == "none"
+
+
+def reads_by_service(facts: Facts) -> bool:
+    """Return if it is the I/O service that reads ahead with direct I/O.
+
+    Without the extension in this database it follows from the settings.
+    """
+    if facts.method is not None:
+        return facts.method == "worker"
+    if facts.major >= 18 and facts.value("io_method") != "sync":
+        return False
+    workers = facts.number(f"{LIBRARY}.io_workers")
+    if workers is None or workers < 0:
+        workers = USUAL_SERVICE_WORKERS if facts.major < 18 else 0
+    return LIBRARY in facts.words("shared_preload_libraries") and workers > 0
+
+
 def direct_io(facts: Facts) -> Iterator[Finding]:
     """With direct I/O the kernel caches nothing: advice is in vain."""
-    words = facts.words("debug_io_direct")
-    if "data" not in words:
+    if "data" not in facts.words("debug_io_direct") or is_switched_off(facts):
         return
-    if facts.method == "worker":
+    if reads_by_service(facts):
         yield from _few_service_workers(facts)
     elif facts.major < 18:
-        preload = [*facts.words("shared_preload_libraries"), LIBRARY]
+        preload = facts.words("shared_preload_libraries")
         commands: tuple[str, ...] = (service_workers(), restart(facts))
-        if not facts.preloaded:
-            commands = (alter_list("shared_preload_libraries", preload), *commands)
+        if LIBRARY not in preload and "shared_preload_libraries" in facts.settings:
+            commands = (alter_list("shared_preload_libraries", [*preload, LIBRARY]), *commands)
         yield Finding(
             "direct-io",
             PROBLEM,
@@ -313,7 +334,7 @@ def platform(facts: Facts) -> Iterator[Finding]:
     named = any(word in facts.build.lower() for word in WITHOUT_ADVICE)
     if not named and (limit is None or limit.max_value != "0"):
         return
-    if uses_aio(facts):
+    if uses_aio(facts) or facts.method == "worker" or is_switched_off(facts):
         return
     commands: tuple[str, ...] = ()
     if facts.major >= 18:
@@ -421,16 +442,15 @@ def waste(facts: Facts) -> Iterator[Finding]:
         return
     share = seen.wasted / seen.issued
     if share >= MUCH_WASTE:
-        distance = min(facts.number(f"{LIBRARY}.max_distance") or LOWER_DISTANCE, LOWER_DISTANCE)
+        now = facts.number(f"{LIBRARY}.max_distance") or DEFAULT_DISTANCE
+        lower = LOWER_DISTANCE if now > LOWER_DISTANCE else max(LEAST_DISTANCE, now // 2)
         yield Finding(
             "much-wasted",
             WARNING,
             f"{share:.0%} of the blocks read ahead were not needed",
             f"Queries that end early (LIMIT, EXISTS, cursors) drop what was read for them; most"
             f" of it for {seen.most_wasted}. Looking less far ahead wastes less.",
-            (f"ALTER SYSTEM SET {LIBRARY}.max_distance = {max(8, distance // 2)};", RELOAD)
-            if distance < LOWER_DISTANCE
-            else (f"ALTER SYSTEM SET {LIBRARY}.max_distance = {LOWER_DISTANCE};", RELOAD),
+            (f"ALTER SYSTEM SET {LIBRARY}.max_distance = {lower};", RELOAD) if lower < now else (),
         )
 
 

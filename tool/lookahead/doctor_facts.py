@@ -135,6 +135,10 @@ class Facts:
         return [word for word in (w.strip().strip('"') for w in value.split(",")) if word]
 
 
+PATIENCE = (
+    "SELECT set_config('statement_timeout', '10s', false), set_config('lock_timeout', '1s', false)"
+)
+
 # A read from the page cache takes about 5 us with what it costs to open a
 # file and to make a value of it; no device answers as fast.
 CACHED_BELOW_US = 20.0
@@ -153,6 +157,8 @@ def collect(dsn: str | None) -> Facts:
         connect_timeout=10,
         row_factory=dict_row,
     ) as connection:
+        # Looking must not wait for a table that somebody rewrites.
+        connection.execute(PATIENCE)
         # What another session's plans would need, ours do not.
         connection.prepare_threshold = None
         return _collect(connection)

@@ -94,7 +94,9 @@ def _pip_install(wheel: Wheel, target: Path) -> None:
     if wheel.python:
         abi = "cp" + wheel.python.replace(".", "")
         command += ["--python-version", wheel.python, "--implementation", "cp", "--abi", abi]
-    done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    done = subprocess.run(
+        command, cwd="/", capture_output=True, text=True, stdin=subprocess.DEVNULL
+    )
     if done.returncode:
         raise LookaheadError(
             f"could not install {wheel.requirement} with pip:\n{done.stderr.strip()}\n"

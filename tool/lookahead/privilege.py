@@ -111,10 +111,24 @@ def give(place: Path) -> None:
     account = unprivileged()
     if account is None:
         return
-    os.chown(place, account.uid, account.gid)
+    os.chown(place, account.uid, account.gid, follow_symlinks=False)
     for parent, folders, files in os.walk(place):
         for name in (*folders, *files):
             os.chown(Path(parent) / name, account.uid, account.gid, follow_symlinks=False)
+
+
+def write(place: Path, text: str, *, append: bool = False, mode: int = 0o600) -> None:
+    """Write a file of the unprivileged user's, in a folder of theirs.
+
+    Links are not followed: they could have root write, and give away, anything.
+    """
+    flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | (os.O_APPEND if append else os.O_TRUNC)
+    with os.fdopen(os.open(place, flags, mode), "w") as file:
+        os.fchmod(file.fileno(), mode)
+        account = unprivileged()
+        if account is not None:
+            os.fchown(file.fileno(), account.uid, account.gid)
+        file.write(text)
 
 
 def require_readable(place: Path, what: str) -> None:

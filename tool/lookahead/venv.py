@@ -22,6 +22,14 @@ REQUIREMENTS = TOOL / "requirements.txt"
 COMPLETE = ".complete"
 
 
+# What is run instead of `-m lookahead`: before 3.11 that puts the current folder
+# in front of everything, whoever may write there, and knows no PYTHONSAFEPATH.
+START = (
+    "import sys; sys.path[:] = [place for place in sys.path if place];"
+    " from lookahead.cli import main; main()"
+)
+
+
 def enter(arguments: list[str]) -> NoReturn:
     """Replace this process by the tool, in its environment."""
     try:
@@ -39,7 +47,7 @@ def enter(arguments: list[str]) -> NoReturn:
     variables["PYTHONSAFEPATH"] = "1"
     variables["PYTHONDONTWRITEBYTECODE"] = "1"
     sys.stdout.flush()
-    os.execve(python, [str(python), "-m", "lookahead", *arguments], variables)
+    os.execve(python, [str(python), "-c", START, *arguments], variables)
 
 
 def environment() -> Path:
@@ -98,6 +106,7 @@ def _get_ensurepip() -> None:
 def _run(command: list[str], verb: str) -> None:
     done = subprocess.run(
         command,
+        cwd="/",
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -55,6 +57,24 @@ def facts(changed: Mapping[str, str | None] | None = None, **changes: Any) -> Fa
         latency=Latency(64, 90.0, 200.0, 0.0),
     )
     return replace(good, **changes)
+
+
+def test_every_finding_is_documented() -> None:
+    """In docs/doctor.md, with its severity."""
+    root = Path(__file__).parents[2]
+    source = (root / "tool" / "lookahead" / "doctor_checks.py").read_text()
+    found = {
+        (name, severity.lower())
+        for name, severity in re.findall(
+            r'Finding\(\s+"([a-z0-9-]+)",\s+(PROBLEM|WARNING|NOTE),', source
+        )
+    }
+    table = (root / "docs" / "doctor.md").read_text()
+    documented = dict(re.findall(r"^\| `([a-z0-9-]+)` \| ([a-z, ]+) \|", table, re.MULTILINE))
+    assert len(found) > 15
+    for name in ("switched-off", "method-none"):
+        assert documented.pop(name) == "problem, warning"
+    assert found == set(documented.items())
 
 
 def only(found: list[Finding], name: str) -> Finding:
@@ -267,6 +287,26 @@ def test_enough_service_workers() -> None:
     assert examine(facts(changed, version_num=170011, method="worker")) == []
 
 
+def test_direct_io_without_the_extension() -> None:
+    """The settings tell who reads; the library is not named twice."""
+    changed = {"debug_io_direct": "data", "pg_lookahead__io_workers": "8"}
+    unknown = {"extension_version": None, "method": None, "preloaded": None}
+    given = facts(changed, version_num=170011, **unknown)
+    only(examine(given), "extension-not-created")
+    changed["pg_lookahead__io_workers"] = "0"
+    given = facts(changed, version_num=170011, **unknown)
+    finding = next(found for found in examine(given) if found.id == "direct-io")
+    assert finding.commands[0] == "ALTER SYSTEM SET pg_lookahead.io_workers = 8;"
+
+
+@pytest.mark.parametrize("setting", [("enabled", "off"), ("method", "none")])
+def test_direct_io_is_no_matter_if_switched_off(setting: tuple[str, str]) -> None:
+    name, value = setting
+    changed = {"debug_io_direct": "data", f"pg_lookahead__{name}": value}
+    given = facts(changed, version_num=170011, method="none")
+    assert "direct-io" not in {found.id for found in examine(given)}
+
+
 def test_direct_io_for_wal_only() -> None:
     assert examine(facts({"debug_io_direct": "wal"}, version_num=170011)) == []
 
@@ -353,6 +393,8 @@ def test_much_wasted() -> None:
         examine(facts({"pg_lookahead__max_distance": "32"}, counters=seen)), "much-wasted"
     )
     assert finding.commands[0] == "ALTER SYSTEM SET pg_lookahead.max_distance = 16;"
+    least = facts({"pg_lookahead__max_distance": "8"}, counters=seen)
+    assert only(examine(least), "much-wasted").commands == ()
 
 
 def test_little_waste_or_little_to_go_by() -> None:

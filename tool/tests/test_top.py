@@ -39,11 +39,11 @@ def served(embedded: Server) -> Iterator[Cluster]:
         yield cluster
 
 
-@pytest.fixture(scope="module")
-def unserved(embedded: Server) -> Iterator[Cluster]:
-    """A server with the library and without the service."""
+@pytest.fixture(scope="module", params=["0", "-1"])
+def unserved(request: pytest.FixtureRequest, embedded: Server) -> Iterator[Cluster]:
+    """A server with the library and without the service, which is usual from 18 on."""
     build.build_extension(embedded, werror=False)
-    with Cluster(embedded, conf={"pg_lookahead.io_workers": "0"}) as cluster:
+    with Cluster(embedded, conf={"pg_lookahead.io_workers": request.param}) as cluster:
         cluster.psql("CREATE EXTENSION pg_lookahead")
         yield cluster
 
