@@ -186,7 +186,7 @@ la_smgr_prefetch(SMgrRelation smgr, ForkNumber fork, BlockNumber first,
 #define la_smgr_locator(smgr) ((smgr)->smgr_rnode)
 #endif
 #if PG_VERSION_NUM >= 170000
-#define la_smgr_close_all() smgrreleaseall()
+#define la_smgr_close_all() smgrdestroyall()
 #else
 #define la_smgr_close_all() smgrcloseall()
 #endif
@@ -376,6 +376,16 @@ extern PGDLLIMPORT bool ignore_checksum_failure;
 #endif
 
 /*
+ * The most blocks that StartReadBuffers() can be given.  On 18 that is what an
+ * asynchronous I/O has room for, which only an assertion checks.
+ */
+#if PG_VERSION_NUM >= 180000
+#define la_most_read_blocks() (io_max_combine_limit)
+#elif PG_VERSION_NUM >= 170000
+#define la_most_read_blocks() (MAX_IO_COMBINE_LIMIT)
+#endif
+
+/*
  * What EXPLAIN does for one planned query, for a hook that finds no previous
  * hook to call.  17 exports it.
  */
@@ -416,16 +426,6 @@ la_standard_ExplainOneQuery(Query *query, int cursorOptions,
 #include "catalog/pg_class.h"
 #include "commands/progress.h"
 #include "utils/backend_status.h"
-
-/*
- * The entry of a process in the local copy of the status array.  16 renamed the
- * function.
- */
-#if PG_VERSION_NUM >= 160000
-#define la_status_entry(i) pgstat_get_local_beentry_by_index(i)
-#else
-#define la_status_entry(i) pgstat_fetch_stat_local_beentry(i)
-#endif
 
 /*
  * The progress counter of VACUUM that has the number of dead items in memory.
@@ -473,24 +473,18 @@ la_sync_scan_location(const RelFileLocator *locator, BlockNumber nblocks)
 }
 
 /*
- * A progress counter of another process, as it runs; NULL if there is no such
- * process.  The status array has a place for each backend, in the order of
- * backend ids before 17 and of process numbers since; where it begins follows
- * from our own place.
+ * The server's status array, as it is, with a place for each of MaxBackends.
+ * They are in the order of backend ids before 17 and of process numbers since;
+ * where it begins follows from our own place.
  */
-static inline const volatile int64 *
-la_progress_counter(int pid, int param)
+static inline const volatile PgBackendStatus *
+la_status_array(void)
 {
 #if PG_VERSION_NUM >= 170000
-	const volatile PgBackendStatus *entries = MyBEEntry - MyProcNumber;
+	return MyBEEntry - MyProcNumber;
 #else
-	const volatile PgBackendStatus *entries = MyBEEntry - (MyBackendId - 1);
+	return MyBEEntry - (MyBackendId - 1);
 #endif
-
-	for (int i = 0; i < MaxBackends; i++)
-		if (entries[i].st_procpid == pid)
-			return &entries[i].st_progress_param[param];
-	return NULL;
 }
 
 /*
@@ -528,6 +522,15 @@ la_wait_event_watcher_main(void)
 #define LA_HAVE_EXTEND_BY 0
 #define LA_PERMS_PARAMS List *rangeTable, bool ereport_on_violation
 #define LA_PERMS_ARGS rangeTable, ereport_on_violation
+#endif
+
+/*
+ * Does this process hold exactly this lock?  17 can ask for stronger ones, too.
+ */
+#if PG_VERSION_NUM >= 170000
+#define la_lock_is_held(tag, mode) LockHeldByMe(tag, mode, false)
+#else
+#define la_lock_is_held(tag, mode) LockHeldByMe(tag, mode)
 #endif
 
 #endif							/* LA_COMPAT_H */

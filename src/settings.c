@@ -154,8 +154,8 @@ la_settings_define(void)
 	DefineCustomIntVariable("pg_lookahead.io_workers",
 							"Sets the number of workers of the I/O service.",
 							"If zero there is no I/O service; -1 means 2, or none on 18. "
-							"Takes as many of max_worker_processes, and works only if the library is in "
-							"shared_preload_libraries.",
+							"Takes as many of max_worker_processes, and one more before 18; works only if "
+							"the library is in shared_preload_libraries.",
 							&la_io_workers,
 							LA_DEFAULT_IO_WORKERS,
 							LA_MIN_IO_WORKERS,

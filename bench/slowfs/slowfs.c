@@ -3,7 +3,8 @@
  * slowfs.c
  *	  A file system whose reads, writes and allocations cost time.
  *
- *		slowfs [-r USECS] [-w USECS] [-a USECS] FOLDER MOUNTPOINT [-- FUSE OPTIONS]
+ *		slowfs [-r USECS] [-w USECS] [-a USECS] [-e FILE] FOLDER MOUNTPOINT
+ *			   [-- FUSE OPTIONS]
  *
  * Everything is passed on to FOLDER.  Before it, a request sleeps:
  *
@@ -11,6 +12,8 @@
  *		-w	a write, a sync
  *		-a	what makes room or gives it back: fallocate, truncate, create, and a
  *			write behind the space that the file has, on top of -w
+ *
+ * As long as the file of -e exists, writes fail with EIO.
  *
  * Requests run beside each other, each with its own sleep: the storage is slow to
  * answer, as one in a network is, and not narrow.  Names, sizes and the like
@@ -50,6 +53,7 @@ static char root[PATH_MAX];
 static long read_us = 0;
 static long write_us = 0;
 static long allocate_us = 0;
+static const char *failing = NULL;
 
 static atomic_long reads;
 static atomic_long writes;
@@ -267,6 +271,8 @@ slow_write(const char *path, const char *from, size_t size, off_t offset,
 	if (makes_room((int) info->fh, offset + (off_t) size))
 		cost(&allocations, allocate_us);
 	cost(&writes, write_us);
+	if (failing && access(failing, F_OK) == 0)
+		return -EIO;
 	return result(pwrite((int) info->fh, from, size, offset));
 }
 
@@ -385,7 +391,7 @@ print_counts(int signal_number)
 static void
 usage(void)
 {
-	fputs("usage: slowfs [-r USECS] [-w USECS] [-a USECS]"
+	fputs("usage: slowfs [-r USECS] [-w USECS] [-a USECS] [-e FILE]"
 		  " FOLDER MOUNTPOINT [-- FUSE OPTIONS]\n", stderr);
 	exit(2);
 }
@@ -399,7 +405,7 @@ main(int argc, char **argv)
 	int			option;
 	int			outcome;
 
-	while ((option = getopt(argc, argv, "+r:w:a:")) != -1)
+	while ((option = getopt(argc, argv, "+r:w:a:e:")) != -1)
 		switch (option)
 		{
 			case 'r':
@@ -410,6 +416,9 @@ main(int argc, char **argv)
 				break;
 			case 'a':
 				allocate_us = atol(optarg);
+				break;
+			case 'e':
+				failing = optarg;
 				break;
 			default:
 				usage();

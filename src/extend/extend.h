@@ -100,7 +100,10 @@ struct LaLoad
 {
 	LaLoad	   *outer;			/* of a statement that runs this one */
 	Relation	rel;			/* NULL: not known yet, or not ours */
-	Relation	toast;			/* its table for large values, or NULL */
+	ResourceOwner owner;		/* has the relations open */
+	Oid			toast_oid;		/* its table for large values, or InvalidOid */
+	Relation	toast;			/* the same once it is in use, or NULL */
+	uint32		toast_turn;		/* see la_load_open_toast() */
 	BlockNumber toast_seen;		/* page of that which was looked at last */
 	BlockNumber toast_size;		/* its pages then */
 	BlockNumber seen;			/* page that was looked at last */

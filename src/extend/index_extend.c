@@ -209,7 +209,7 @@ la_reported_index(void)
 }
 
 static bool
-la_worker_start(const char *path)
+la_space_worker_start(const char *path)
 {
 	static bool has_callback = false;
 	BackgroundWorker worker;
@@ -350,7 +350,7 @@ la_index_build_begin(Oid relid)
 		la_index_build_end();	/* of the one before */
 		la_build.index = relid;
 		la_build.locator = *la_rel_locator(index);
-		if (la_worker_start(la_rel_path(index)))
+		if (la_space_worker_start(la_rel_path(index)))
 			la_extend_count(&(LaExtendCounters) {.index_builds_total = 1});
 		else
 			la_extend_count(&(LaExtendCounters) {.errors_total = 1});

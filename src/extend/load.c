@@ -58,6 +58,9 @@
  */
 #define LA_BATCH_BLOCKS		16
 
+/* Calls between two looks for a TOAST table in use. */
+#define LA_TOAST_TURNS		16
+
 /* Loads of one table that share what one of them may add. */
 #define LA_LOADS_BESIDE		4
 
@@ -88,6 +91,28 @@ la_detach(Relation rel)
 }
 
 /*
+ * Open the table for large values, once one was stored there.  That shows in
+ * its lock, which storing takes and the transaction keeps; a load that stores
+ * none should not lock it.
+ */
+static void
+la_load_open_toast(LaLoad *load)
+{
+	ResourceOwner save = CurrentResourceOwner;
+	LOCKTAG		tag;
+
+	if (load->toast_turn++ % LA_TOAST_TURNS != 0)
+		return;
+	SET_LOCKTAG_RELATION(tag, MyDatabaseId, load->toast_oid);
+	if (!la_lock_is_held(&tag, RowExclusiveLock))
+		return;
+	/* As the table itself: whoever closes it must be who has opened it. */
+	CurrentResourceOwner = load->owner;
+	load->toast = relation_open(load->toast_oid, NoLock);
+	CurrentResourceOwner = save;
+}
+
+/*
  * Look at the table for large values.  They go there through its free space
  * map; who does not use that would not find the pages.
  */
@@ -96,7 +121,11 @@ la_load_toast(LaLoad *load, int options)
 {
 	BlockNumber target;
 
-	if (load->toast == NULL || (options & HEAP_INSERT_SKIP_FSM))
+	if (!OidIsValid(load->toast_oid) || (options & HEAP_INSERT_SKIP_FSM))
+		return;
+	if (load->toast == NULL)
+		la_load_open_toast(load);
+	if (load->toast == NULL)
 		return;
 	target = RelationGetTargetBlock(load->toast);
 	if (target == load->toast_seen || target == InvalidBlockNumber)
@@ -399,9 +428,8 @@ la_load_attach(LaLoad *load, Oid relid)
 		la_heap.multi_insert = la_multi_insert;
 		la_heap.scan_begin = la_scan_begin;
 	}
-	if (OidIsValid(rel->rd_rel->reltoastrelid))
-		load->toast = relation_open(rel->rd_rel->reltoastrelid,
-									RowExclusiveLock);
+	load->toast_oid = rel->rd_rel->reltoastrelid;
+	load->owner = CurrentResourceOwner;
 	rel->rd_tableam = &la_heap;
 	load->rel = rel;
 }

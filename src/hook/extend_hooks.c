@@ -49,7 +49,7 @@ static ProcessUtility_hook_type prev_ProcessUtility = NULL;
 static object_access_hook_type prev_object_access = NULL;
 static get_relation_info_hook_type prev_get_relation_info = NULL;
 
-/* Rows after which the tables for large values are opened. */
+/* After so many rows a table is looked at for a TOAST table in use. */
 #define LA_MANY_ROWS	64
 
 /* A table that a statement fills. */
@@ -59,6 +59,7 @@ typedef struct LaFilled
 	BlockNumber seen;			/* its target page when last looked at */
 	BlockNumber size;			/* its pages then */
 	bool		is_toast;		/* opened by us */
+	bool		has_toast;		/* its TOAST table is among the others */
 } LaFilled;
 
 /* A ModifyTable node that is being watched. */
@@ -73,11 +74,11 @@ typedef struct LaFilling
 	int64		rows;			/* that it was asked for */
 	int64		extensions;		/* that were made for it */
 	int64		pages;			/* that were added by them */
-	bool		has_toast;		/* tables for large values are among them */
 	int			nrouted;		/* partitions that have been seen */
 	int			ntables;
 	int			size;			/* room in tables */
 	int			next;			/* to be looked at */
+	uint32		next_toast;		/* likewise, for its TOAST table */
 	LaFilled   *tables;
 } LaFilling;
 
@@ -176,19 +177,29 @@ la_filling_add(LaFilling *filling, Relation rel, bool is_toast)
 	filling->tables[filling->ntables].seen = InvalidBlockNumber;
 	filling->tables[filling->ntables].size = InvalidBlockNumber;
 	filling->tables[filling->ntables].is_toast = is_toast;
+	filling->tables[filling->ntables].has_toast = false;
 	filling->ntables++;
 }
 
 /*
- * Watch the table for large values of a table.  The lock is what storing such a
- * value takes.
+ * Watch the table for large values of a table, once one was stored there.  That
+ * shows in its lock, which storing takes and the transaction keeps; a statement
+ * that stores none should not lock it.
  */
 static void
-la_filling_add_toast(LaFilling *filling, Relation rel)
+la_filling_add_toast(LaFilling *filling, int which)
 {
-	if (OidIsValid(rel->rd_rel->reltoastrelid))
-		la_filling_add(filling, table_open(rel->rd_rel->reltoastrelid,
-										   RowExclusiveLock), true);
+	LaFilled   *table = &filling->tables[which];
+	Oid			toast = table->rel->rd_rel->reltoastrelid;
+	LOCKTAG		tag;
+
+	if (table->is_toast || table->has_toast || !OidIsValid(toast))
+		return;
+	SET_LOCKTAG_RELATION(tag, MyDatabaseId, toast);
+	if (!la_lock_is_held(&tag, RowExclusiveLock))
+		return;
+	table->has_toast = true;
+	la_filling_add(filling, table_open(toast, NoLock), true);
 }
 
 /*
@@ -207,22 +218,7 @@ la_filling_add_routed(LaFilling *filling)
 		if (!la_extend_wanted(rel))
 			continue;
 		la_filling_add(filling, rel, false);
-		if (filling->has_toast)
-			la_filling_add_toast(filling, rel);
 	}
-}
-
-/*
- * A statement has brought some rows: watch the tables for large values, too.
- */
-static void
-la_filling_add_toasts(LaFilling *filling)
-{
-	int			ntables = filling->ntables;
-
-	filling->has_toast = true;
-	for (int i = 0; i < ntables; i++)
-		la_filling_add_toast(filling, filling->tables[i].rel);
 }
 
 /*
@@ -234,8 +230,7 @@ la_filling_look(LaFilling *filling)
 	LaFilled   *table;
 	BlockNumber target;
 
-	if (++filling->rows == LA_MANY_ROWS)
-		la_filling_add_toasts(filling);
+	filling->rows++;
 	if (filling->nrouted !=
 		list_length(filling->estate->es_tuple_routing_result_relations))
 		la_filling_add_routed(filling);
@@ -244,6 +239,9 @@ la_filling_look(LaFilling *filling)
 
 	if (filling->next >= filling->ntables)
 		filling->next = 0;
+	if (filling->rows % LA_MANY_ROWS == 0)
+		la_filling_add_toast(filling, filling->next_toast++ %
+							 filling->ntables);
 	table = &filling->tables[filling->next++];
 	target = RelationGetTargetBlock(table->rel);
 	if (target == table->seen || target == InvalidBlockNumber)
@@ -422,7 +420,7 @@ la_single_row_end(ModifyTableState *modify)
 }
 
 static void
-la_ExecutorStart(QueryDesc *desc, int eflags)
+la_extend_ExecutorStart(QueryDesc *desc, int eflags)
 {
 	if (prev_ExecutorStart)
 		prev_ExecutorStart(desc, eflags);
@@ -434,7 +432,7 @@ la_ExecutorStart(QueryDesc *desc, int eflags)
 }
 
 static void
-la_ExecutorEnd(QueryDesc *desc)
+la_extend_ExecutorEnd(QueryDesc *desc)
 {
 	if (la_extend_enabled() &&
 		!(desc->estate->es_top_eflags & EXEC_FLAG_EXPLAIN_ONLY))
@@ -514,7 +512,7 @@ la_run(LA_RUN_PARAMS)
 }
 
 static void
-la_ExecutorRun(LA_RUN_PARAMS)
+la_extend_ExecutorRun(LA_RUN_PARAMS)
 {
 	DestReceiver *dest = queryDesc->dest;
 	LaInto		into;
@@ -551,7 +549,7 @@ la_ExecutorRun(LA_RUN_PARAMS)
 }
 
 static bool
-la_ExecutorCheckPerms(LA_PERMS_PARAMS)
+la_extend_ExecutorCheckPerms(LA_PERMS_PARAMS)
 {
 	LaLoad	   *load = la_copy;
 	RangeTblEntry *rte;
@@ -593,7 +591,7 @@ la_builds_indexes(const Node *statement)
 }
 
 static void
-la_ProcessUtility(PlannedStmt *pstmt, const char *queryString,
+la_extend_ProcessUtility(PlannedStmt *pstmt, const char *queryString,
 				  bool readOnlyTree, ProcessUtilityContext context,
 				  ParamListInfo params, QueryEnvironment *queryEnv,
 				  DestReceiver *dest, QueryCompletion *qc)
@@ -649,15 +647,15 @@ void
 la_extend_hooks_install(void)
 {
 	prev_ExecutorStart = ExecutorStart_hook;
-	ExecutorStart_hook = la_ExecutorStart;
+	ExecutorStart_hook = la_extend_ExecutorStart;
 	prev_ExecutorRun = ExecutorRun_hook;
-	ExecutorRun_hook = la_ExecutorRun;
+	ExecutorRun_hook = la_extend_ExecutorRun;
 	prev_ExecutorEnd = ExecutorEnd_hook;
-	ExecutorEnd_hook = la_ExecutorEnd;
+	ExecutorEnd_hook = la_extend_ExecutorEnd;
 	prev_ExecutorCheckPerms = ExecutorCheckPerms_hook;
-	ExecutorCheckPerms_hook = la_ExecutorCheckPerms;
+	ExecutorCheckPerms_hook = la_extend_ExecutorCheckPerms;
 	prev_ProcessUtility = ProcessUtility_hook;
-	ProcessUtility_hook = la_ProcessUtility;
+	ProcessUtility_hook = la_extend_ProcessUtility;
 	prev_object_access = object_access_hook;
 	object_access_hook = la_object_access;
 	prev_get_relation_info = get_relation_info_hook;

@@ -43,7 +43,7 @@ la_is_maintenance(const Node *statement)
 }
 
 static void
-la_ProcessUtility(PlannedStmt *pstmt, const char *queryString,
+la_watch_ProcessUtility(PlannedStmt *pstmt, const char *queryString,
 				  bool readOnlyTree, ProcessUtilityContext context,
 				  ParamListInfo params, QueryEnvironment *queryEnv,
 				  DestReceiver *dest, QueryCompletion *qc)
@@ -59,7 +59,7 @@ la_ProcessUtility(PlannedStmt *pstmt, const char *queryString,
 }
 
 /*
- * Install the hook, where there is a watcher.
+ * Install the hook, where there may be a watcher.
  */
 void
 la_utility_hooks_install(void)
@@ -67,5 +67,5 @@ la_utility_hooks_install(void)
 	if (!la_watcher_is_wanted())
 		return;
 	prev_ProcessUtility = ProcessUtility_hook;
-	ProcessUtility_hook = la_ProcessUtility;
+	ProcessUtility_hook = la_watch_ProcessUtility;
 }

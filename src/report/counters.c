@@ -6,9 +6,8 @@
  * Shared memory holds two things, both sized when the server starts:
  *
  *	relations	a hash table (database, relation) -> LaRelationEntry with room
- *				for LA_MAX_RELATIONS.  When it is full a new relation takes the
- *				place of the one with the fewest blocks; "unrecorded" counts
- *				that.
+ *				for LA_MAX_RELATIONS.  When it is full those with the fewest
+ *				blocks make room for new ones; "unrecorded" counts them.
  *
  *	slots		one LaParallelSlot for every process that may lead a parallel
  *				query.  EXPLAIN of a parallel plan wants the workers' share
@@ -16,7 +15,8 @@
  *				executor's own parallel context.  The leader empties its slot
  *				when it starts a plan; workers, which know their leader's
  *				slot, add to it when they finish; the leader reads it for
- *				EXPLAIN.  Entries carry the plan node id.
+ *				EXPLAIN.  Entries carry la_followed_key(): the plan node, and
+ *				whether it is its leaf pages.
  *
  * Both are protected by one LWLock.  It is taken when a scan that looked ahead
  * ends, never while it runs, so contention is no concern.
@@ -43,10 +43,13 @@
 
 #define LA_TRANCHE_NAME "pg_lookahead"
 
+/* Relations that are forgotten when there is no room for another one. */
+#define LA_EVICTED		(LA_MAX_RELATIONS / 16)
+
 /* The workers' sum for one node of the leader's current plan. */
 typedef struct LaParallelNode
 {
-	int			plan_node_id;
+	int			key;			/* la_followed_key() */
 	LaCounters	counters;
 } LaParallelNode;
 
@@ -157,31 +160,59 @@ la_counters_are_shared(void)
 }
 
 /*
- * The table is full, maybe of relations and databases that are gone: forget the
- * entry with the fewest blocks, and count that.  The caller holds the lock.
+ * By what an entry is judged when there is no room.
+ */
+static int64
+la_entry_weight(const LaRelationEntry *entry)
+{
+	return entry->counters.blocks_issued_total +
+		entry->counters.blocks_hit_total;
+}
+
+static int
+la_compare_weights(const void *a, const void *b)
+{
+	const int64 x = *(const int64 *) a;
+	const int64 y = *(const int64 *) b;
+
+	return x < y ? -1 : x > y;
+}
+
+/*
+ * The table is full, maybe of relations and databases that are gone: forget
+ * the LA_EVICTED entries with the fewest blocks, so that this is not done for
+ * each new one, and count them.  The caller holds the lock.
  */
 static void
 la_counters_evict(void)
 {
 	HASH_SEQ_STATUS status;
 	LaRelationEntry *entry;
-	LaRelationKey victim = {InvalidOid, InvalidOid};
-	int64		fewest = PG_INT64_MAX;
+	int64		weights[LA_MAX_RELATIONS];
+	int			nweights = 0;
+	int			nevicted = 0;
 
 	hash_seq_init(&status, la_relations);
 	while ((entry = hash_seq_search(&status)) != NULL)
 	{
-		int64		blocks = entry->counters.blocks_issued_total +
-			entry->counters.blocks_hit_total;
-
-		if (blocks < fewest)
-		{
-			fewest = blocks;
-			victim = entry->key;
-		}
+		if (nweights < LA_MAX_RELATIONS)
+			weights[nweights++] = la_entry_weight(entry);
 	}
-	hash_search(la_relations, &victim, HASH_REMOVE, NULL);
-	la_shared->unrecorded++;
+	qsort(weights, nweights, sizeof(weights[0]), la_compare_weights);
+
+	/* Removing the entry that was just returned is allowed. */
+	hash_seq_init(&status, la_relations);
+	while ((entry = hash_seq_search(&status)) != NULL)
+	{
+		LaRelationKey key = entry->key;
+
+		if (la_entry_weight(entry) > weights[LA_EVICTED - 1] ||
+			nevicted == LA_EVICTED)
+			continue;
+		hash_search(la_relations, &key, HASH_REMOVE, NULL);
+		nevicted++;
+	}
+	la_shared->unrecorded += nevicted;
 }
 
 /*
@@ -327,7 +358,7 @@ la_parallel_begin(void)
  * A worker hands its counters for one plan node to its leader.
  */
 void
-la_parallel_report(int plan_node_id, const LaCounters *part)
+la_parallel_report(int key, const LaCounters *part)
 {
 	LaParallelSlot *slot = la_parallel_slot();
 	int			i;
@@ -336,12 +367,12 @@ la_parallel_report(int plan_node_id, const LaCounters *part)
 		return;
 	LWLockAcquire(la_shared->lock, LW_EXCLUSIVE);
 	for (i = 0; i < slot->nnodes; i++)
-		if (slot->nodes[i].plan_node_id == plan_node_id)
+		if (slot->nodes[i].key == key)
 			break;
 	if (i == slot->nnodes && slot->nnodes < LA_MAX_PARALLEL_NODES)
 	{
 		memset(&slot->nodes[i], 0, sizeof(LaParallelNode));
-		slot->nodes[i].plan_node_id = plan_node_id;
+		slot->nodes[i].key = key;
 		slot->nnodes++;
 	}
 	if (i < slot->nnodes)
@@ -354,7 +385,7 @@ la_parallel_report(int plan_node_id, const LaCounters *part)
  * nothing.
  */
 bool
-la_parallel_collect(int plan_node_id, LaCounters *sum)
+la_parallel_collect(int key, LaCounters *sum)
 {
 	LaParallelSlot *slot = la_parallel_slot();
 	bool		found = false;
@@ -364,7 +395,7 @@ la_parallel_collect(int plan_node_id, LaCounters *sum)
 	LWLockAcquire(la_shared->lock, LW_SHARED);
 	for (int i = 0; i < slot->nnodes; i++)
 	{
-		if (slot->nodes[i].plan_node_id == plan_node_id)
+		if (slot->nodes[i].key == key)
 		{
 			la_counters_add(sum, &slot->nodes[i].counters);
 			found = true;

@@ -72,7 +72,7 @@ extern int64 la_counters_unrecorded(void);
 
 /* The workers' share of a parallel plan, on its way to the leader's EXPLAIN. */
 extern void la_parallel_begin(void);
-extern void la_parallel_report(int plan_node_id, const LaCounters *part);
-extern bool la_parallel_collect(int plan_node_id, LaCounters *sum);
+extern void la_parallel_report(int key, const LaCounters *part);
+extern bool la_parallel_collect(int key, LaCounters *sum);
 
 #endif							/* LA_COUNTERS_H */

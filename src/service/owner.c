@@ -217,7 +217,8 @@ la_owner_end_all(void)
 int
 la_owner_share(void)
 {
-	uint64		since = la_now_us() - (uint64) la_protect_time * 1000;
+	uint64		now = la_now_us();
+	uint64		protect_us = (uint64) la_protect_time * 1000;
 	int64		room = 0;
 	int			nactive = 0;
 
@@ -229,7 +230,7 @@ la_owner_share(void)
 
 		if (la_is_in_use(pg_atomic_read_u32(&owner->generation)) &&
 			!owner->target.advise_only &&
-			pg_atomic_read_u64(&owner->moved_us) >= since)
+			pg_atomic_read_u64(&owner->moved_us) + protect_us >= now)
 			nactive++;
 	}
 	return (int) (room / 2 / Max(nactive, 1));

@@ -22,8 +22,10 @@
  *
  * A resolver takes the locks on catalogs that any reader takes, none on the
  * relation itself, waits at most LA_LOCK_TIMEOUT for them, and is gone after
- * some milliseconds.  It may read the row of before a change that is not
- * committed yet; who uses the answer must stand that: see maintenance.c.
+ * some milliseconds.  Only connecting may take longer, while the database is
+ * dropped or moved; then the server itself ends it.  It may read the row of
+ * before a change that is not committed yet; who uses the answer must stand
+ * that: see maintenance.c.
  *
  * Copyright (c) 2026, the pg_lookahead authors
  *

@@ -116,7 +116,7 @@ la_read_range(LaRing *ring, RelFileLocator locator, ForkNumber fork,
 	read.strategy = la_ring_next(ring, nblocks);
 	while (done < nblocks)
 	{
-		int			n = Min(nblocks - done, MAX_IO_COMBINE_LIMIT);
+		int			n = Min(nblocks - done, la_most_read_blocks());
 		int			wanted = n;
 
 		if (StartReadBuffers(&read, buffers, first + done, &n, 0))

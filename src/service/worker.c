@@ -48,6 +48,7 @@
 #include "catalog/pg_database.h"
 #include "compat.h"
 #include "method/method.h"
+#include "pgstat.h"
 #include "postmaster/bgworker.h"
 #include "postmaster/interrupt.h"
 #include "service/service.h"
@@ -65,6 +66,9 @@
 
 /* How long an error of a relation is remembered, by all workers. */
 #define LA_LOG_AGAIN_US		UINT64CONST(60000000)
+
+/* Statistics are handed over, and files closed, at most this often. */
+#define LA_TIDY_US			UINT64CONST(1000000)
 
 /* A worker without work looks round this often, for what has no latch. */
 #define LA_IDLE_TIMEOUT_MS	60000L
@@ -114,27 +118,33 @@ la_lock_tags(const LaTarget *target, LOCKTAG *database, LOCKTAG *relation)
 
 /*
  * Take a reader's locks if nobody is in the way.  Session locks: there is no
- * transaction here, nor in the watcher.
+ * transaction here, nor in the watcher.  Raises an error, with nothing locked,
+ * if the lock table is full.
  */
 bool
 la_target_lock(const LaTarget *target)
 {
 	LOCKTAG		database,
 				relation;
+	volatile bool is_locked = false;
 
 	la_lock_tags(target, &database, &relation);
 	if (OidIsValid(target->dbid) &&
 		LockAcquire(&database, AccessShareLock, true, true) ==
 		LOCKACQUIRE_NOT_AVAIL)
 		return false;
-	if (LockAcquire(&relation, AccessShareLock, true, true) ==
-		LOCKACQUIRE_NOT_AVAIL)
+	PG_TRY();
 	{
-		if (OidIsValid(target->dbid))
-			LockRelease(&database, AccessShareLock, true);
-		return false;
+		is_locked = LockAcquire(&relation, AccessShareLock, true, true) !=
+			LOCKACQUIRE_NOT_AVAIL;
 	}
-	return true;
+	PG_FINALLY();
+	{
+		if (!is_locked && OidIsValid(target->dbid))
+			LockRelease(&database, AccessShareLock, true);
+	}
+	PG_END_TRY();
+	return is_locked;
 }
 
 void
@@ -243,10 +253,11 @@ la_do_piece(LaPiece *piece)
 }
 
 /*
- * How many blocks of a request, from its first, has the owner passed?
+ * How many blocks of a request, from its first, has the owner passed?  The
+ * target is a copy: the slot may be another owner's by now.
  */
 static int
-la_blocks_passed(const LaRequest *request)
+la_blocks_passed(const LaTarget *target, const LaRequest *request)
 {
 	LaOwner    *owner = &la_service->owners[request->owner];
 	uint64		position;
@@ -255,8 +266,12 @@ la_blocks_passed(const LaRequest *request)
 	if (request->until == PG_UINT64_MAX)
 		return 0;
 	position = pg_atomic_read_u64(&owner->position);
-	if (owner->target.live != NULL)
-		position = Max(position, *owner->target.live + owner->target.margin);
+	if (target->live != NULL)
+	{
+		uint64		live = *target->live;
+
+		position = Max(position, live + target->margin);
+	}
 	if (position <= start)
 		return 0;
 	return (int) Min(position - start, (uint64) request->nblocks);
@@ -273,7 +288,7 @@ la_read_request(const LaTarget *target, const LaRequest *request)
 
 	while (done < request->nblocks)
 	{
-		int			passed = la_blocks_passed(request);
+		int			passed = la_blocks_passed(target, request);
 		LaPiece		piece = {target, 0, 0, false};
 		uint64		start;
 
@@ -331,7 +346,7 @@ la_serve(const LaRequest *request)
 	pg_read_barrier();
 	if (!la_owner_is_valid(&ref))
 		la_count(&counters->stale, 1);
-	else if (la_blocks_passed(request) == request->nblocks)
+	else if (la_blocks_passed(&target, request) == request->nblocks)
 		la_count(&counters->passed, request->nblocks);
 	else if (la_damage_is_ignored || target.advise_only)
 		 /* advised only, see the file header */ ;
@@ -363,7 +378,7 @@ la_advise_request(const LaRequest *request)
 
 	pg_read_barrier();
 	if (!la_direct_io() && la_owner_is_valid(&ref) &&
-		la_blocks_passed(request) < request->nblocks)
+		la_blocks_passed(&target, request) < request->nblocks)
 		(void) la_do_piece(&piece);
 }
 
@@ -402,6 +417,24 @@ la_worker_configure(void)
 }
 
 /*
+ * Now and then: what else a process does at the end of a transaction, which
+ * never comes here.  Others' files were opened to write out their pages.
+ */
+static void
+la_worker_tidy(void)
+{
+	static uint64 tidied_us = 0;
+	uint64		now = la_now_us();
+
+	if (now - tidied_us < LA_TIDY_US)
+		return;
+	tidied_us = now;
+	la_smgr_close_all();
+	/* By force: there is no transaction whose end would tell the time. */
+	(void) pgstat_report_stat(true);
+}
+
+/*
  * Sleep until there is work.  Nothing is kept open meanwhile.
  */
 static void
@@ -409,6 +442,7 @@ la_worker_sleep(void)
 {
 	bool		is_shown = la_status_turn(la_worker);
 
+	la_worker_tidy();
 	pg_atomic_write_u32(&la_worker->sleeping, 1);
 	pg_memory_barrier();
 	if (la_queue_is_empty(la_worker))
@@ -421,7 +455,7 @@ la_worker_sleep(void)
 						   WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
 						   timeout, la_wait_event_worker_main());
 		if ((events & WL_TIMEOUT) != 0)
-			la_smgr_close_all();
+			la_worker_tidy();
 	}
 	pg_atomic_write_u32(&la_worker->sleeping, 0);
 	ResetLatch(MyLatch);
@@ -443,7 +477,7 @@ la_io_worker_main(Datum arg)
 	BackgroundWorkerUnblockSignals();
 	BackgroundWorkerInitializeConnection(NULL, NULL, 0);
 
-	CurrentResourceOwner = ResourceOwnerCreate(NULL, "pg_lookahead io worker");
+	la_guard_process("pg_lookahead io worker");
 	MemoryContextSwitchTo(TopMemoryContext);
 	la_worker = &la_service->workers[DatumGetInt32(arg)];
 	la_worker_configure();
@@ -483,5 +517,6 @@ la_io_worker_main(Datum arg)
 		first = (first + 1) % LA_MAX_PENDING;
 		npending--;
 		(void) la_status_turn(la_worker);
+		la_worker_tidy();
 	}
 }

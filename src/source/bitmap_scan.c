@@ -65,7 +65,10 @@
  * process that has built the bitmap can make another iterator of it.  That one
  * looks ahead for all: it copies the numbers of the next LA_COPY_BLOCKS blocks
  * and forgets the iterator at once, because the shared memory it is in may be
- * gone before we are told.  In the others the scan is left to the server.
+ * gone before we are told.  For the next ones another iterator goes over the
+ * first ones again, so each copy is twice as large as the last one, and after
+ * LA_MOST_COPY_STEPS blocks, some 16 GB of table, the rest of the scan is left
+ * to the server.  So it is in the other processes.
  *
  * Copyright (c) 2026, the pg_lookahead authors
  *
@@ -94,8 +97,12 @@
 #define LA_SKIP_PASSED		65536
 #define LA_SKIP_RESIDENT	1024
 
-/* Blocks whose numbers are copied out of a shared bitmap at a time. */
+/* Block numbers that are copied out of a shared bitmap: first, and at most. */
 #define LA_COPY_BLOCKS		65536
+#define LA_MOST_COPY_BLOCKS	(1 << 20)
+
+/* Blocks that all copies together may go over. */
+#define LA_MOST_COPY_STEPS	(1 << 22)
 
 /*
  * A window of blocks that are certain may be this many times as deep as
@@ -171,8 +178,11 @@ typedef struct LaBitmapSource
 	BlockNumber *copy;
 	int			ncopied;
 	int			next_copied;
+	int			copy_size;		/* there is room for so many */
 	BlockNumber last_copied;	/* or InvalidBlockNumber */
 	bool		copied_all;
+	int64		copy_steps;		/* of all copies since the node's (re)start */
+	bool		is_too_long;	/* there will be no other copy */
 } LaBitmapSource;
 
 /* Stands in for an expression of the node's. */
@@ -317,14 +327,22 @@ la_bitmap_copy(LaBitmapSource *source)
 	TBMSharedIterator *iterator = tbm_attach_shared_iterate(dsa, shared);
 	BlockNumber blkno;
 
+	if (source->ncopied == source->copy_size &&
+		source->copy_size < LA_MOST_COPY_BLOCKS)
+	{
+		source->copy_size *= 2;
+		source->copy = repalloc(source->copy,
+								sizeof(BlockNumber) * source->copy_size);
+	}
 	source->ncopied = source->next_copied = 0;
 	while ((blkno = la_tbm_shared_next(iterator)) != InvalidBlockNumber)
 	{
+		source->copy_steps++;
 		if (source->last_copied != InvalidBlockNumber &&
 			blkno <= source->last_copied)
 			continue;
 		source->copy[source->ncopied++] = source->last_copied = blkno;
-		if (source->ncopied == LA_COPY_BLOCKS)
+		if (source->ncopied == source->copy_size)
 			break;
 	}
 	source->copied_all = blkno == InvalidBlockNumber;
@@ -350,7 +368,10 @@ la_bitmap_source_open(LaBitmapSource *source)
 	if (node->pstate == NULL)
 		source->iterator = tbm_begin_private_iterate(node->tbm);
 	else if (source->copy == NULL)
-		source->copy = palloc(sizeof(BlockNumber) * LA_COPY_BLOCKS);
+	{
+		source->copy_size = LA_COPY_BLOCKS;
+		source->copy = palloc(sizeof(BlockNumber) * source->copy_size);
+	}
 	source->is_open = true;
 	MemoryContextSwitchTo(save);
 }
@@ -376,6 +397,11 @@ la_bitmap_source_step(LaBitmapSource *source)
 	{
 		if (source->copied_all)
 			return InvalidBlockNumber;
+		if (source->copy_steps >= LA_MOST_COPY_STEPS)
+		{
+			source->is_too_long = true;
+			return InvalidBlockNumber;
+		}
 		la_bitmap_copy(source);
 		if (source->ncopied == 0)
 			return InvalidBlockNumber;
@@ -856,6 +882,8 @@ la_bitmap_restarts(Datum arg)
 		la_bitmap_enter(scan, LA_BITMAP_WATCHING);
 	if (scan->hold_until == PG_INT64_MAX)
 		scan->hold_until = 0;
+	scan->source.copy_steps = 0;
+	scan->source.is_too_long = false;
 	scan->has_begun = false;
 	scan->current = InvalidBlockNumber;
 	BlockIdSet(&scan->current_id, InvalidBlockNumber);
@@ -987,6 +1015,12 @@ la_bitmap_moved(LaBitmapScan *scan)
 	{
 		if (la_bitmap_watch(scan))
 			la_bitmap_start(scan);
+	}
+	else if (scan->source.is_too_long && la_window_is_empty(scan->window))
+	{
+		/* The server's own prefetching has the rest. */
+		scan->hold_until = PG_INT64_MAX;
+		la_bitmap_enter(scan, LA_BITMAP_WATCHING);
 	}
 	else if (la_bitmap_wants_fill(scan->window))
 		la_bitmap_fill(scan);

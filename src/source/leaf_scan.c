@@ -372,6 +372,7 @@ la_leaf_fill(LaLeafScan *leaf)
 	if (InterruptHoldoffCount != 0 || CritSectionCount != 0)
 		return;
 
+	CHECK_FOR_INTERRUPTS();
 	leaf->walk->scan = scan;
 	leaf->walk->direction = leaf->direction;
 	leaf->walk->from = scan->currPos.currPage;

@@ -31,7 +31,9 @@
  * buffers may start anywhere, and reports where it is to others that may join.
  * The location is shared and bears no name.  If location less blocks done is
  * the same at two looks, that is the start; if the location stands still while
- * blocks are done, the scan started at block 0.  COPY reports rows and bytes,
+ * blocks are done, the scan started at block 0.  (Asking for the location makes
+ * the server remember one, out of 20, for a table that had none: as much as the
+ * beginning of a scan does.)  COPY reports rows and bytes,
  * no blocks; there the location is all that there is, and with
  * synchronize_seqscans off (pg_dump) or a smaller table it is not followed.
  *
@@ -661,7 +663,7 @@ la_command_end(LaCommand *command)
  * many.
  */
 static LaCommand *
-la_command_of(const PgBackendStatus *status, Oid relid)
+la_command_of(const LaSight *sight)
 {
 	dlist_iter	iter;
 	LaCommand  *command;
@@ -669,21 +671,21 @@ la_command_of(const PgBackendStatus *status, Oid relid)
 	dlist_foreach(iter, &la_commands)
 	{
 		command = dlist_container(LaCommand, node, iter.cur);
-		if (command->pid == status->st_procpid &&
-			command->type == status->st_progress_command &&
-			command->dbid == status->st_databaseid &&
-			command->relid == relid &&
-			command->started == status->st_activity_start_timestamp)
+		if (command->pid == sight->pid &&
+			command->type == sight->type &&
+			command->dbid == sight->dbid &&
+			command->relid == sight->relid &&
+			command->started == sight->started)
 			return command;
 	}
 	if (la_ncommands >= LA_MAX_COMMANDS)
 		return NULL;
 	command = MemoryContextAllocZero(TopMemoryContext, sizeof(LaCommand));
-	command->pid = status->st_procpid;
-	command->type = status->st_progress_command;
-	command->dbid = status->st_databaseid;
-	command->relid = relid;
-	command->started = status->st_activity_start_timestamp;
+	command->pid = sight->pid;
+	command->type = sight->type;
+	command->dbid = sight->dbid;
+	command->relid = sight->relid;
+	command->started = sight->started;
 	dlist_push_tail(&la_commands, &command->node);
 	la_ncommands++;
 	return command;
@@ -724,20 +726,16 @@ static long
 la_watch(void)
 {
 	int64		look_us = LA_IDLE_LOOK_MS * 1000;
-	int			n;
 
 	la_turn++;
-	pgstat_clear_backend_activity_snapshot();
-	n = pgstat_fetch_stat_numbackends();
-	for (int i = 1; i <= n; i++)
+	for (int i = 0; i < MaxBackends; i++)
 	{
-		const PgBackendStatus *status = &la_status_entry(i)->backendStatus;
 		LaSight		sight;
 		LaCommand  *command;
 
-		if (!la_sight(&sight, status))
+		if (!la_sight(&sight, i))
 			continue;
-		command = la_command_of(status, sight.relid);
+		command = la_command_of(&sight);
 		if (command == NULL)
 			continue;
 		command->turn = la_turn;
@@ -749,7 +747,6 @@ la_watch(void)
 			look_us = Min(look_us, sight.kind == LA_SCAN_COPY ?
 						  LA_MAX_LOOK_US : LA_EAGER_LOOK_MS * 1000);
 	}
-	pgstat_clear_backend_activity_snapshot();
 	la_commands_sweep();
 	return (long) Max(look_us / 1000, 1);
 }
@@ -764,11 +761,12 @@ la_watcher_main(Datum arg)
 	uint64		woken_us = 0;
 
 	pqsignal(SIGHUP, SignalHandlerForConfigReload);
+	pqsignal(SIGINT, SIG_IGN);	/* there is no query to cancel */
 	pqsignal(SIGTERM, SignalHandlerForShutdownRequest);
 	BackgroundWorkerUnblockSignals();
 	BackgroundWorkerInitializeConnection(NULL, NULL, 0);
 
-	CurrentResourceOwner = ResourceOwnerCreate(NULL, "pg_lookahead watcher");
+	la_guard_process("pg_lookahead watcher");
 	turn_context = AllocSetContextCreate(TopMemoryContext,
 										 "pg_lookahead watcher",
 										 ALLOCSET_DEFAULT_SIZES);

@@ -24,6 +24,9 @@
 #include "settings.h"
 #include "source/progress.h"
 
+/* An entry that is being changed is read so often. */
+#define LA_MAX_TRIES		10
+
 /* COPY must have done so much before anybody is asked for its file. */
 #define LA_LEAST_COPY_BYTES	(8 * 1024 * 1024)
 
@@ -105,16 +108,65 @@ la_sight_analyze(LaSight *sight, const int64 *param)
 }
 
 /*
- * What does a process do?  Returns false if it is no command of ours.
+ * Copy what we need of a place in the status array.  Returns false if nobody is
+ * there who reports progress, or if it is being changed all the time.
+ */
+static bool
+la_read_status(LaSight *sight, int64 *param, int i)
+{
+	const volatile PgBackendStatus *status = &la_status_array()[i];
+
+	for (int tries = 0; tries < LA_MAX_TRIES; tries++)
+	{
+		int			before,
+					after;
+
+		if (status->st_procpid == 0 ||
+			status->st_progress_command == PROGRESS_COMMAND_INVALID)
+			return false;
+		pgstat_begin_read_activity(status, before);
+		sight->pid = status->st_procpid;
+		sight->dbid = status->st_databaseid;
+		sight->started = status->st_activity_start_timestamp;
+		sight->type = status->st_progress_command;
+		sight->relid = status->st_progress_command_target;
+		for (int n = 0; n < PGSTAT_NUM_PROGRESS_PARAM; n++)
+			param[n] = status->st_progress_param[n];
+		pgstat_end_read_activity(status, after);
+		if (pgstat_read_activity_complete(before, after))
+			return true;
+	}
+	return false;
+}
+
+/*
+ * A progress counter of another process, as it runs; NULL if there is no such
+ * process.
+ */
+const volatile int64 *
+la_progress_counter(int pid, int param)
+{
+	const volatile PgBackendStatus *entries = la_status_array();
+
+	for (int i = 0; i < MaxBackends; i++)
+		if (entries[i].st_procpid == pid)
+			return &entries[i].st_progress_param[param];
+	return NULL;
+}
+
+/*
+ * What does process i, from 0 to MaxBackends - 1, do?  Returns false if it is
+ * no command of ours.
  */
 bool
-la_sight(LaSight *sight, const PgBackendStatus *status)
+la_sight(LaSight *sight, int i)
 {
-	const int64 *param = status->st_progress_param;
+	int64		param[PGSTAT_NUM_PROGRESS_PARAM];
 
 	memset(sight, 0, sizeof(*sight));
-	sight->relid = status->st_progress_command_target;
-	switch (status->st_progress_command)
+	if (!la_read_status(sight, param, i))
+		return false;
+	switch (sight->type)
 	{
 		case PROGRESS_COMMAND_VACUUM:
 			la_sight_vacuum(sight, param);
@@ -134,7 +186,7 @@ la_sight(LaSight *sight, const PgBackendStatus *status)
 		default:
 			return false;
 	}
-	return OidIsValid(status->st_databaseid) && OidIsValid(sight->relid);
+	return OidIsValid(sight->dbid) && OidIsValid(sight->relid);
 }
 
 /*

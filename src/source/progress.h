@@ -28,6 +28,11 @@ typedef enum LaScanKind
 /* What the status array says of a command. */
 typedef struct LaSight
 {
+	int			pid;			/* by these and relid it is known */
+	Oid			dbid;
+	ProgressCommandType type;
+	TimestampTz started;
+
 	LaScanKind	kind;
 	Oid			relid;
 	uint64		pass;			/* another one: another scan */
@@ -37,7 +42,8 @@ typedef struct LaSight
 	int64		ndead;			/* second pass: dead items */
 } LaSight;
 
-extern bool la_sight(LaSight *sight, const PgBackendStatus *status);
+extern bool la_sight(LaSight *sight, int i);
+extern const volatile int64 *la_progress_counter(int pid, int param);
 extern bool la_sight_is_large(const LaSight *sight);
 
 #endif							/* LA_PROGRESS_H */

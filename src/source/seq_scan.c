@@ -56,6 +56,10 @@
  */
 #include "postgres.h"
 
+#ifndef WIN32
+#include <dlfcn.h>
+#endif
+
 #include "access/heapam.h"
 #include "access/parallel.h"
 #include "access/relscan.h"
@@ -92,6 +96,9 @@ la_seq_scan_register(MemoryContext query_context, SeqScanState *node)
 
 #define LA_CHECK_BLOCKS		16
 #define LA_SEQ_START_WAITS	2
+
+/* A table may have grown so much since its size was recorded. */
+#define LA_GROWTH			8
 
 /* A serial scan of buffered files is timed for so many blocks. */
 #define LA_SEQ_MEASURE		2048
@@ -320,8 +327,10 @@ la_seq_advance_body(void *arg)
 static void
 la_seq_advance(LaSeqScan *scan)
 {
-	ResourceOwner owner = la_guard_owner_create();
+	ResourceOwner owner;
 
+	CHECK_FOR_INTERRUPTS();
+	owner = la_guard_owner_create();
 	if (la_guard_run(owner, la_seq_advance_body, scan))
 	{
 		la_guard_owner_free(owner, true);
@@ -507,6 +516,37 @@ la_ExecSeqScan(PlanState *pstate)
 }
 
 /*
+ * Is this function of the server's own program?  Another extension's is not to
+ * be replaced: it would not be called any more.
+ */
+static bool
+la_is_servers_own(ExecProcNodeMtd function)
+{
+#ifdef WIN32
+	return true;
+#else
+	Dl_info		its;
+	Dl_info		servers;
+
+	return dladdr((void *) function, &its) != 0 &&
+		dladdr((void *) ExecScan, &servers) != 0 &&
+		its.dli_fbase == servers.dli_fbase;
+#endif
+}
+
+/*
+ * Was a table much too small when it was vacuumed or analyzed last?  A plan may
+ * have scans of hundreds of partitions that are never run: the files of small
+ * ones need not be opened to see how large they are.
+ */
+static bool
+la_was_small(const FormData_pg_class *form)
+{
+	return form->reltuples >= 0 &&
+		form->relpages < la_min_table_size / LA_GROWTH;
+}
+
+/*
  * Is the table of a scan one that is worth looking ahead for?
  */
 bool
@@ -519,7 +559,9 @@ la_seq_scan_is_wanted(SeqScanState *node)
 		 rel->rd_rel->relkind == RELKIND_MATVIEW) &&
 		!IsCatalogRelation(rel) &&
 		!RelationUsesLocalBuffers(rel) &&
-		RelationGetNumberOfBlocks(rel) >= (BlockNumber) la_min_table_size;
+		!la_was_small(rel->rd_rel) &&
+		RelationGetNumberOfBlocks(rel) >= (BlockNumber) la_min_table_size &&
+		la_is_servers_own(node->ss.ps.ExecProcNodeReal);
 }
 
 /*

@@ -76,6 +76,7 @@ la_vm_read(LaVmRuns *runs, BlockNumber map_block)
 	const LaTarget *target = &runs->target;
 	SMgrRelation smgr;
 	Buffer		buffer;
+	BlockNumber nblocks;
 
 	runs->map_block = map_block;
 	runs->read_us = la_now_us();
@@ -88,9 +89,9 @@ la_vm_read(LaVmRuns *runs, BlockNumber map_block)
 	PG_TRY();
 	{
 		smgr = la_smgropen(target->locator);
-		runs->map_blocks = smgrexists(smgr, target->fork) ?
+		nblocks = smgrexists(smgr, target->fork) ?
 			smgrnblocks(smgr, target->fork) : 0;
-		if (map_block < runs->map_blocks)
+		if (map_block < nblocks)
 		{
 			buffer = ReadBufferWithoutRelcache(target->locator, target->fork,
 											   map_block, RBM_NORMAL, NULL,

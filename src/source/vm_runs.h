@@ -41,7 +41,6 @@ typedef struct LaVmRuns
 	int			next_gap;
 	int			inside;			/* looks in a row that saw VACUUM in one */
 
-	BlockNumber map_blocks;		/* length of the fork when we looked last */
 	BlockNumber map_block;		/* the one in "map", or InvalidBlockNumber */
 	bool		is_known;		/* "map" is what the server has */
 	uint64		read_us;		/* when it was copied */

@@ -48,6 +48,9 @@
 /* Processes of one parallel scan may see its position by this much apart. */
 #define LA_RESTART_BLOCKS	1024
 
+/* The distance doubles up to here: more than any ring has room for. */
+#define LA_FARTHEST			(1 << 20)
+
 /* The kernel is advised of at most 16 MB in front of a scan. */
 #define LA_ADVICE_DISTANCE	(16 * 1024 * 1024 / BLCKSZ)
 
@@ -208,7 +211,7 @@ la_frontier_advance(LaFrontier *frontier, uint64 position)
 void
 la_frontier_waited(LaFrontier *frontier)
 {
-	if (frontier->distance < (int) frontier->nblocks)
+	if (frontier->distance < LA_FARTHEST)
 		frontier->distance *= 2;
 }
 

@@ -29,7 +29,10 @@
  * index access methods whose support functions are written in C (scout.c
  * checks), the buffer manager, the storage manager.  None of them opens a
  * subtransaction, pushes a snapshot or runs a function of another language,
- * which could be left behind; if one did, the error is passed on.
+ * which could be left behind; if one did, the error is passed on.  Such code is
+ * known by the error context that it pushes.  So does the buffer manager, when
+ * it writes out a page of somebody's to make room: that failure of the storage
+ * is known by its SQLSTATE, and is ours.
  *
  * Guarded bodies may nest: the scout, which runs in one, has another fill the
  * window of leaf pages that it is about to need.  An error of the inner one
@@ -49,6 +52,8 @@
 #include "access/xact.h"
 #include "compat.h"
 #include "storage/condition_variable.h"
+#include "storage/ipc.h"
+#include "storage/lock.h"
 #include "storage/lwlock.h"
 #include "utils/guc.h"
 #include "utils/memutils.h"
@@ -60,6 +65,9 @@ static ResourceOwner la_outer_owner = NULL;
 
 /* The last error that ended here. */
 static char la_last_error[256];
+
+/* This process runs nothing but what we wrote. */
+static bool la_runs_no_query = false;
 
 /*
  * The message of the last error that la_guard_run() has swallowed.
@@ -99,6 +107,52 @@ la_guard_owner_free(ResourceOwner owner, bool is_good)
 }
 
 /*
+ * Release what an error has left, short of resources.  In the order of
+ * AbortSubTransaction().
+ */
+static void
+la_guard_clean_up(void)
+{
+	LWLockReleaseAll();
+	pgstat_report_wait_end();
+	la_aio_error_cleanup();
+	la_buffer_io_error_cleanup();
+	UnlockBuffers();
+	ConditionVariableCancelSleep();
+	LockErrorCleanup();
+}
+
+/*
+ * A background worker of ours ends, maybe by an error.  No transaction aborts
+ * there, so nobody else gives back its pins and the locks of its session.
+ */
+static void
+la_guard_process_ends(int code, Datum arg)
+{
+	ResourceOwner owner = (ResourceOwner) DatumGetPointer(arg);
+
+	la_guard_clean_up();
+	CurrentResourceOwner = NULL;
+	ResourceOwnerRelease(owner, RESOURCE_RELEASE_BEFORE_LOCKS, false, true);
+	ResourceOwnerRelease(owner, RESOURCE_RELEASE_LOCKS, false, true);
+	ResourceOwnerRelease(owner, RESOURCE_RELEASE_AFTER_LOCKS, false, true);
+	LockReleaseAll(DEFAULT_LOCKMETHOD, true);
+}
+
+/*
+ * Prepare a background worker that runs nothing but what we wrote, and has no
+ * transactions.
+ */
+void
+la_guard_process(const char *name)
+{
+	la_runs_no_query = true;
+	CurrentResourceOwner = ResourceOwnerCreate(NULL, name);
+	before_shmem_exit(la_guard_process_ends,
+					  PointerGetDatum(CurrentResourceOwner));
+}
+
+/*
  * Our entry in the stack of error contexts: sees where messages are raised.
  * The last one before we catch is that of the error.
  */
@@ -106,7 +160,7 @@ typedef struct LaWatchPost
 {
 	ErrorContextCallback callback;
 	bool		was_called;
-	bool		was_below;		/* somebody had pushed a context above ours */
+	int			nbelow;			/* contexts that others had pushed above ours */
 } LaWatchPost;
 
 static void
@@ -115,7 +169,11 @@ la_see_error(void *arg)
 	LaWatchPost *post = arg;
 
 	post->was_called = true;
-	post->was_below = (error_context_stack != &post->callback);
+	post->nbelow = 0;
+	for (ErrorContextCallback *other = error_context_stack;
+		 other != &post->callback && other != NULL;
+		 other = other->previous)
+		post->nbelow++;
 }
 
 /*
@@ -134,10 +192,17 @@ la_error_is_ours(const ErrorData *edata, const LaWatchPost *post,
 
 	/*
 	 * Procedural languages, SQL functions and SPI push a context when they
-	 * run, and have state of their own to clean up.
+	 * run, and have state of their own to clean up.  The buffer manager pushes
+	 * one when it writes, and has none.
 	 */
-	if (!post->was_called || post->was_below)
-		return false;
+	if (!la_runs_no_query)
+	{
+		if (!post->was_called || post->nbelow > 1)
+			return false;
+		if (post->nbelow == 1 && category != ERRCODE_SYSTEM_ERROR &&
+			edata->sqlerrcode != ERRCODE_DISK_FULL)
+			return false;
+	}
 
 	/* Something was opened that only transaction abort can close. */
 	if (GetCurrentTransactionNestLevel() != nest_level)
@@ -198,15 +263,8 @@ la_guard_run(ResourceOwner owner, void (*body) (void *), void *arg)
 		if (!la_error_is_ours(edata, &post, nest_level, snapshot))
 			PG_RE_THROW();
 
-		/* In the order of AbortSubTransaction(). */
 		HOLD_INTERRUPTS();
-		LWLockReleaseAll();
-		pgstat_report_wait_end();
-		la_aio_error_cleanup();
-		la_buffer_io_error_cleanup();
-		UnlockBuffers();
-		ConditionVariableCancelSleep();
-		LockErrorCleanup();
+		la_guard_clean_up();
 		RESUME_INTERRUPTS();
 
 		la_guard_owner_free(owner, false);

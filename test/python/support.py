@@ -387,9 +387,16 @@ def seed() -> int:
 
 @contextmanager
 def slow_tablespace(
-    cluster: Cluster, under: Path | None = None, *, read_us: int = 0, allocate_us: int = 0
+    cluster: Cluster,
+    under: Path | None = None,
+    *,
+    read_us: int = 0,
+    allocate_us: int = 0,
+    failing: Path | None = None,
 ) -> Iterator[None]:
     """Give a cluster a tablespace, "slow", where reading or allocating costs time.
+
+    While the file *failing* exists, writes there fail.
 
     The cluster is stopped at the end, so that the storage can be taken away.
     """
@@ -401,6 +408,7 @@ def slow_tablespace(
         read_us=read_us,
         write_us=0,
         allocate_us=allocate_us,
+        failing=failing,
         log=print,
     ) as place:
         folder = place / "tablespace"

@@ -277,6 +277,27 @@ def test_values_beside_the_table(loaded: Cluster, connection: Connection, statem
     sound(connection, "filled", toast)
 
 
+@pytest.mark.parametrize("statement", ["insert", "copy", "update"])
+def test_the_table_for_values_is_not_locked(
+    loaded: Cluster, connection: Connection, statement: str
+) -> None:
+    """A statement that stores no large value does not lock where they would go."""
+    connection.execute("CREATE TABLE filled (a int, b text)")
+    connection.execute("INSERT INTO filled SELECT * FROM source LIMIT 5000")
+    locks = (
+        "SELECT count(*) FROM pg_locks l JOIN pg_class c ON c.reltoastrelid = l.relation"
+        " WHERE c.relname = 'filled' AND l.pid = pg_backend_pid()"
+    )
+    with connection.transaction():
+        if statement == "copy":
+            connection.execute(f"COPY filled FROM '{loaded.dir}/source.copy'")
+        elif statement == "update":
+            connection.execute("UPDATE filled SET a = a + 1")
+        else:
+            connection.execute("INSERT INTO filled SELECT * FROM source")
+        assert value(connection, locks) == 0
+
+
 def test_partitions(connection: Connection) -> None:
     """Rows that are routed: each partition grows by itself."""
     script(

@@ -337,6 +337,15 @@ def test_the_database_goes(connection: Connection, watched: Cluster) -> None:
     wait_for(lambda: owners(connection) == 0)
 
 
+def test_the_watcher_cannot_be_cancelled(connection: Connection) -> None:
+    """There is no query to cancel; it must not end."""
+    wait_for(lambda: watcher(connection) is not None)
+    first = watcher(connection)
+    connection.execute("SELECT pg_cancel_backend(%s)", (first,))
+    time.sleep(1)
+    assert watcher(connection) == first
+
+
 def test_the_watcher_dies(connection: Connection, watched: Cluster) -> None:
     """It comes back, what it had begun is ended, and it follows again."""
     wait_for(lambda: watcher(connection) is not None)

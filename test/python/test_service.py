@@ -32,6 +32,7 @@ from support import (
     settings,
     settle,
     signal_backend,
+    slow_tablespace,
     until_served,
     value,
 )
@@ -273,6 +274,20 @@ def test_accounts_of_the_workers(cluster: Cluster) -> None:
         assert sorted(row[1] for row in per_worker) == worker_pids(connection)
         # Stripes of the table go to one and the other.
         assert all(row[2] > 0 and row[3] and row[4] and row[5] for row in per_worker)
+
+
+def test_statistics_of_the_server(cluster: Cluster, server: Server) -> None:
+    """The workers hand over what they have read while they run, not when they end."""
+    if server.major < 16:
+        pytest.skip("pg_stat_io is of 16 and later")
+    reads = (
+        "(SELECT coalesce(sum(reads), 0) FROM pg_stat_io"
+        " WHERE backend_type = 'background worker' AND object = 'relation')"
+    )
+    with connect(cluster) as connection:
+        before = value(connection, f"SELECT {reads}")
+        scan_cold(connection)
+        until(connection, f"{reads} > {before}")
 
 
 def test_activity(cluster: Cluster) -> None:
@@ -865,6 +880,53 @@ def test_damage_that_is_put_up_with(own: Cluster, setting: str, where: str) -> N
 
 # ---------------------------------------------------------------------------
 # Elsewhere
+
+
+def test_writing_for_room_fails(own_cluster: NewCluster) -> None:
+    """Who reads a page may have to write another one, of anybody's, and that may fail.
+
+    The worker counts it and goes on, without a lock left behind.
+    """
+    cluster = own_cluster(
+        {
+            "pg_lookahead.io_workers": str(WORKERS),
+            "shared_buffers": "4MB",
+            "bgwriter_lru_maxpages": "0",
+            "checkpoint_timeout": "1h",
+        }
+    )
+    failing = cluster.dir / "failing"
+    query = "SELECT count(f) FROM (SELECT f FROM far ORDER BY a OFFSET 0) t"
+    allowed = r"could not write block|Multiple failures|checkpoint request failed"
+    with (
+        slow_tablespace(cluster, failing=failing),
+        LogWatch(cluster, allowed=[allowed]),
+        connect(cluster) as connection,
+    ):
+        script(
+            connection,
+            "CREATE TABLE far AS SELECT i AS a, repeat('x', 2000) AS f"
+            " FROM generate_series(1, 4000) i ORDER BY md5(i::text);"
+            "CREATE INDEX far_a ON far (a); VACUUM ANALYZE far;"
+            "CREATE TABLE dirty TABLESPACE slow AS SELECT i AS a, repeat('y', 2000) AS f"
+            " FROM generate_series(1, 400) i",
+        )
+        all_up(connection)
+        pids = worker_pids(connection)
+        serving(connection)
+        require_node(connection, query, "Index Scan", "far_a")
+        before = io(connection).errors
+        for _ in range(5):
+            connection.execute("UPDATE dirty SET a = a + 1")
+            failing.touch()
+            for _ in range(10):
+                with contextlib.suppress(psycopg.errors.IoError):
+                    assert rows(connection, query) == [(4000,)]
+            failing.unlink()
+        assert rows(connection, query) == [(4000,)]
+        assert io(connection).errors > before
+        assert worker_pids(connection) == pids
+        connection.execute("SET lock_timeout = '5s'; DROP TABLE far, dirty")
 
 
 def test_standby(own_cluster: NewCluster, server: Server) -> None:

@@ -55,9 +55,18 @@ def program(log: Callable[[str], None]) -> Path:
 
 @contextlib.contextmanager
 def mounted(
-    folder: Path, *, read_us: int, write_us: int, allocate_us: int, log: Callable[[str], None]
+    folder: Path,
+    *,
+    read_us: int,
+    write_us: int,
+    allocate_us: int,
+    failing: Path | None = None,
+    log: Callable[[str], None],
 ) -> Iterator[Path]:
-    """Mount slow storage below *folder*; yield the place, which the server may write to."""
+    """Mount slow storage below *folder*; yield the place, which the server may write to.
+
+    While the file *failing* exists, writes fail.
+    """
     built = program(log)
     behind, place = folder / "behind", folder / "slow"
     for made in (behind, place):
@@ -65,7 +74,7 @@ def mounted(
         privilege.give(made)
     command = [
         str(built), "-r", str(read_us), "-w", str(write_us), "-a", str(allocate_us),
-        str(behind), str(place),
+        *(["-e", str(failing)] if failing else []), str(behind), str(place),
     ]  # fmt: skip
     output = (folder / "slowfs.log").open("w")
     process = subprocess.Popen(command, stdout=output, stderr=output, start_new_session=True)
