@@ -80,6 +80,8 @@
 /* Moves in a row without a read, after which all is taken for cached. */
 #define LA_CACHED_AFTER		4
 
+int64		la_leaf_own_reads = 0;
+
 /* All leaf scans of running queries. */
 static dlist_head la_leaves = DLIST_STATIC_INIT(la_leaves);
 
@@ -367,6 +369,7 @@ la_leaf_fill(LaLeafScan *leaf)
 	Relation	index = leaf->desc->indexRelation;
 	LaLeafFillCall call = {leaf, LA_FILL_OK};
 	LaUncounted save;
+	int64		reads;
 
 	/* Somebody holds a lock that the guard would release after an error. */
 	if (InterruptHoldoffCount != 0 || CritSectionCount != 0)
@@ -381,10 +384,12 @@ la_leaf_fill(LaLeafScan *leaf)
 	leaf->walk->ahead = leaf->window->nahead;
 
 	save = la_uncounted_begin(index);
+	reads = la_blocks_read();
 	if (!la_guard_run(leaf->owner, la_leaf_fill_body, &call))
 		la_leaf_work_fail(leaf);
 	else if (call.result == LA_FILL_IDLE)
 		la_leaf_enter(leaf, LA_LEAF_IDLE);
+	la_leaf_own_reads += la_blocks_read() - reads;
 	la_uncounted_end(index, save);
 	la_sleeps_are_stale = true;
 }

@@ -103,6 +103,9 @@ extern int64 la_leaf_scan_bitmap(LaLeafScan *leaf, IndexScanDesc desc,
 								 TIDBitmap *tbm);
 extern int	la_leaf_scan_in_flight(void);
 
+/* Blocks that this backend has read to look ahead of leaf pages. */
+extern int64 la_leaf_own_reads;
+
 /* Pages read without a wait, after which a move may be missed. */
 #define LA_LEAF_QUIET_AFTER	64
 

@@ -289,11 +289,16 @@ la_scout_seek(LaScout *scout)
 	return LA_SEEK_MORE;
 }
 
+/*
+ * Buffers that were looked at, but for those of leaf pages that a step has read
+ * ahead on the way.
+ */
 static inline int64
 la_buffer_accesses(void)
 {
 	return pgBufferUsage.shared_blks_hit + pgBufferUsage.shared_blks_read +
-		pgBufferUsage.local_blks_hit + pgBufferUsage.local_blks_read;
+		pgBufferUsage.local_blks_hit + pgBufferUsage.local_blks_read -
+		la_leaf_own_reads;
 }
 
 /*

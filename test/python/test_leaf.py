@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from lookahead.cluster import Cluster, evict
+from lookahead.errors import LookaheadError
 from lookahead.servers import Server
 
 from conftest import NewCluster
@@ -37,6 +38,7 @@ from leaf_support import (
     without_look_ahead,
 )
 from support import (
+    INDEX_SCANS,
     SEQUENTIAL_SCANS,
     Connection,
     Row,
@@ -160,6 +162,40 @@ def test_what_is_read_was_foreseen(tables: Cluster, variant: Variant, name: str)
             foreseen += change.blocks_dropped
         assert foreseen >= MIN_USED * read, (read, leaves)
         assert leaves.blocks_wasted <= case.most_wasted(leaves), (read, leaves)
+
+
+WIDE = """
+CREATE TABLE both_cold (a int, k text, f text);
+ALTER TABLE both_cold ALTER k SET STORAGE plain;
+CREATE INDEX both_cold_k ON both_cold (k);
+INSERT INTO both_cold SELECT i, lpad(md5(i::text), 1200, 'x'), repeat('y', 500)
+  FROM generate_series(1, 6000) i ORDER BY md5((i + 1)::text);
+VACUUM (FREEZE, ANALYZE) both_cold
+"""
+
+
+def test_table_and_index(own_cluster: NewCluster, server: Server) -> None:
+    """The scout goes on where a step of its has many leaf pages read ahead."""
+    if server.major < 18:
+        pytest.skip("asynchronous I/O is of 18 and later")
+    conf = {"io_method": "worker", "debug_io_direct": "data", "shared_buffers": "64MB"}
+    try:
+        cluster = own_cluster(conf)
+    except LookaheadError as error:
+        pytest.skip(f"direct I/O cannot be used here: {error}")
+    query = "SELECT a, f FROM both_cold ORDER BY k"
+    with connect(cluster) as connection:
+        script(connection, WIDE)
+        use(connection, Variant("worker", "aio"), pg_lookahead__max_distance=256, **INDEX_SCANS)
+        require_node(connection, query, "Index Scan", "both_cold_k")
+        cold(connection, "both_cold")
+        cold_index(connection, "both_cold_k")
+        with leaves_of(connection, "both_cold_k") as leaves:
+            rows(connection, query)
+        assert leaves.depth_max > 32
+        pages = value(connection, "SELECT relpages FROM pg_class WHERE relname = 'both_cold'")
+        seen = "SELECT blocks_used FROM pg_stat_lookahead WHERE relname = 'both_cold'"
+        assert value(connection, seen) >= MIN_USED * pages
 
 
 def index_reads(connection: Connection, index: str) -> int:

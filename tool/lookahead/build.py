@@ -6,6 +6,8 @@ object files, but there are many servers, and the repository may be read-only.
 
 from __future__ import annotations
 
+import contextlib
+import filecmp
 import hashlib
 import os
 import re
@@ -72,7 +74,11 @@ def build_from(repository: Path, server: Server, *, werror: bool = True) -> None
         sources = _sources(repository)
         stamp = _digest(repository, sources, recipe)
         marker = place / INSTALLED
-        if marker.exists() and marker.read_text() == stamp and _is_installed(server, sources):
+        if (
+            marker.exists()
+            and marker.read_text() == stamp
+            and _is_installed(server, place, sources)
+        ):
             return
         _check_tools(server)
         _copy(repository, sources, place, recipe)
@@ -122,10 +128,12 @@ def _digest(repository: Path, sources: list[Path], recipe: str) -> str:
     return digest.hexdigest()
 
 
-def _is_installed(server: Server, sources: list[Path]) -> bool:
-    """The server may have been installed anew since."""
-    controls = [file.stem for file in sources if file.suffix == ".control"]
-    return all((server.pkglibdir / f"{name}.so").exists() for name in controls)
+def _is_installed(server: Server, place: Path, sources: list[Path]) -> bool:
+    """The server may have been installed anew since, or another checkout's build into it."""
+    ours = [(place / file).with_suffix(".so") for file in sources if file.suffix == ".control"]
+    with contextlib.suppress(OSError):
+        return all(filecmp.cmp(so, server.pkglibdir / so.name, shallow=False) for so in ours)
+    return False
 
 
 def _copy(repository: Path, sources: list[Path], place: Path, recipe: str) -> None:

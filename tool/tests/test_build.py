@@ -44,6 +44,14 @@ def test_builds_again_when_the_server_lost_it(embedded: Server, extension: Path)
     assert library(embedded).exists()
 
 
+def test_builds_again_when_another_checkout_was_there(embedded: Server, extension: Path) -> None:
+    build.build_from(extension, embedded)
+    ours = library(embedded).read_bytes()
+    library(embedded).write_bytes(b"another build")
+    build.build_from(extension, embedded)
+    assert library(embedded).read_bytes() == ours
+
+
 def test_removed_files_leave_the_copy(embedded: Server, extension: Path) -> None:
     more = extension / "sql" / "la_dummy--0.0.1--0.1.0.sql"
     more.write_text("SELECT 1;\n")
