@@ -95,6 +95,9 @@
 #define LA_CACHED_SKIP		32
 #define LA_MAX_SKIP			256
 
+/* The same for a scan that has read something. */
+#define LA_CACHED_LATER		256
+
 /* Index entries that a source may run ahead, for each block of distance. */
 #define LA_ENTRIES_PER_BLOCK	64
 
@@ -332,8 +335,11 @@ la_open_gap(LaIndexScan *scan)
 	scan->gap_clocked = scan->hits < LA_HITS_UNCLOCKED || scan->is_dear ||
 		scan->state != LA_SCAN_WATCHING;
 
-	/* What was slept before, for an index page, say, is not this block's. */
-	if ((!la_is_quiet(scan) || !scan->gap_clocked) &&
+	/*
+	 * What was slept before, for an index page, say, is not this block's.  Of
+	 * a quiet scan it is enough to hear that it has slept at all.
+	 */
+	if (!la_is_quiet(scan) &&
 		(la_sleeps_are_stale || scan->gap_reads != scan->reads_seen))
 		(void) la_has_slept();
 	if (scan->gap_clocked)
@@ -348,7 +354,9 @@ static pg_noinline void
 la_judge_gap(LaIndexScan *scan)
 {
 	bool		missed = la_blocks_read() != scan->gap_reads;
-	bool		waited = false;
+	bool		is_vague = la_is_quiet(scan) && !scan->gap_clocked;
+	bool		slept = false;
+	bool		waited;
 	bool		turn = false;
 	int			nreads;
 	int64		ns = 0;
@@ -365,8 +373,9 @@ la_judge_gap(LaIndexScan *scan)
 
 	/* While looking ahead, a read in flight that was waited for is no miss. */
 	if (missed || scan->state == LA_SCAN_LOOKING)
-		waited = (ns >= LA_WAIT_MIN_NS ||
-				  (scan->gap_timed && !scan->gap_clocked)) && la_has_slept();
+		slept = (ns >= LA_WAIT_MIN_NS ||
+				 (scan->gap_timed && !scan->gap_clocked)) && la_has_slept();
+	waited = slept && !is_vague;
 	if (waited)
 		scan->wait_ns += ns;
 
@@ -405,7 +414,9 @@ la_judge_gap(LaIndexScan *scan)
 	/* From the first read on we want to know who sleeps. */
 	if (missed)
 	{
-		scan->quiet_reads = waited ? 0 : scan->quiet_reads + 1;
+		scan->quiet_reads = slept ? 0 : scan->quiet_reads + 1;
+		if (slept)
+			scan->quiet_skip = LA_QUIET_SKIP;
 		if (!scan->has_read)
 		{
 			scan->has_read = true;
@@ -427,6 +438,8 @@ la_judge_gap(LaIndexScan *scan)
 static inline void
 la_close_gap(LaIndexScan *scan)
 {
+	int			limit;
+
 	scan->gap_open = false;
 	if ((scan->gap_timed && scan->gap_clocked) ||
 		la_blocks_read() != scan->gap_reads)
@@ -441,9 +454,8 @@ la_close_gap(LaIndexScan *scan)
 	if (!scan->target.index_only)
 		la_pace_passed(&scan->pace);
 	scan->reads_seen = scan->gap_reads;
-	if (scan->gap_timed)
-		return;
-	if (scan->cached < LA_CACHED_AFTER && ++scan->cached == LA_CACHED_AFTER)
+	limit = scan->gap_timed ? LA_CACHED_LATER : LA_CACHED_AFTER;
+	if (scan->cached < limit && ++scan->cached == limit)
 	{
 		scan->has_read = false;
 		scan->cached_skip = LA_CACHED_SKIP;
@@ -740,6 +752,7 @@ la_start(LaIndexScan *scan)
 	scan->start_wanted = false;
 	scan->has_read = true;
 	scan->quiet_reads = 0;
+	scan->quiet_skip = LA_QUIET_SKIP;
 	la_enter_state(scan, LA_SCAN_LOOKING);
 	(void) la_fill(scan);
 }
@@ -829,20 +842,23 @@ la_at_end(LaIndexScan *scan)
 /*
  * A scan of blocks that are in the kernel's page cache, or that the kernel
  * reads ahead better than we, is looked at by turns: one gap, then some calls
- * that are not looked at.  Returns how many calls those are, or 0.
+ * that are not looked at.  Returns how many calls those are and the next, or 0.
  */
 static inline int
 la_quiet_skip(LaIndexScan *scan)
 {
 	bool		has_lost = la_pace_has_lost(&scan->pace);
+	int			nskip;
 
-	if ((!has_lost && !la_is_quiet(scan)) || scan->is_dear ||
-		!la_leaf_is_calm(scan->target.leaf))
+	if ((!has_lost && !la_is_quiet(scan)) || scan->is_dear)
 		return 0;
 	scan->skip_turn = !scan->skip_turn;
 	if (!scan->skip_turn)
 		return 0;
-	return has_lost ? LA_LOST_SKIP : LA_QUIET_SKIP;
+	nskip = has_lost ? LA_LOST_SKIP : scan->quiet_skip;
+	scan->quiet_skip = Min(scan->quiet_skip * 2, LA_MAX_SKIP);
+	return la_leaf_may_skip(scan->target.leaf, scan->desc,
+							scan->target.direction, nskip);
 }
 
 /*
@@ -861,7 +877,7 @@ la_switch(LaIndexScan *scan, BlockNumber blkno)
 		case LA_SCAN_WATCHING:
 			if (scan->start_wanted || la_pace_at_once(&scan->pace))
 				la_start(scan);
-			else if ((nskip = la_quiet_skip(scan)) > 0)
+			else if ((nskip = la_quiet_skip(scan)) > 1)
 			{
 				la_pace_skips(&scan->pace);
 				la_skip(scan, nskip);
@@ -909,10 +925,10 @@ la_arrive(LaIndexScan *scan, ScanDirection direction, bool found)
 		scan->gap_open = true;
 		scan->gap_timed = false;
 		scan->gap_reads = la_blocks_read();
-		if (scan->cached >= LA_CACHED_AFTER && !scan->is_dear &&
-			la_leaf_is_calm(scan->target.leaf))
+		if (scan->cached >= LA_CACHED_AFTER && !scan->is_dear)
 		{
-			la_skip(scan, scan->cached_skip);
+			la_skip(scan, la_leaf_may_skip(scan->target.leaf, scan->desc,
+										   direction, scan->cached_skip));
 			scan->cached_skip = Min(scan->cached_skip * 2, LA_MAX_SKIP);
 		}
 		return true;
@@ -1012,6 +1028,7 @@ la_index_scan_restart(IndexScanDesc desc)
 	scan->reads_told = la_blocks_read();
 	scan->hits = 0;
 	scan->quiet_reads = 0;
+	scan->quiet_skip = LA_QUIET_SKIP;
 	scan->start_wanted = false;
 	scan->am_calls = 0;
 	scan->am_cpu_ns = 0;

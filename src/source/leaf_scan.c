@@ -467,7 +467,8 @@ typedef struct LaCrossing
 {
 	bool		timed;
 	bool		missed;			/* the page was read */
-	bool		waited;			/* and the process slept for it */
+	bool		slept;			/* the process may have slept for it */
+	bool		waited;			/* it has */
 	int64		nreads;
 	int64		ns;
 } LaCrossing;
@@ -519,7 +520,7 @@ la_leaf_judge_watching(LaLeafScan *leaf, const LaCrossing *crossing)
 	leaf->cached = 0;
 	leaf->has_read = true;
 	/* The kernel reads ahead piece by piece; one wait for each means little. */
-	if (crossing->waited)
+	if (crossing->slept)
 		leaf->quiet_reads = Min(leaf->quiet_reads, 2 * LA_LEAF_QUIET_AFTER) / 2;
 	else
 		leaf->quiet_reads++;
@@ -586,14 +587,19 @@ la_leaf_scan_cross(LaLeafScan *leaf, amgettuple_function ask,
 	BlockNumber right = pos->nextPage;
 	int64		reads = la_blocks_read();
 	LaCrossing	crossing = {0};
-	long		sleeps = 0;
+	bool		is_quiet = la_leaf_is_quiet(leaf);
 	instr_time	start;
 	bool		found;
 
+	/*
+	 * Of a quiet scan it is enough to hear that it has slept at all: asking
+	 * costs a system call.
+	 */
 	crossing.timed = leaf->has_read;
 	if (crossing.timed)
 	{
-		sleeps = la_sleeps();
+		if (!is_quiet)
+			(void) la_has_slept();
 		INSTR_TIME_SET_CURRENT(start);
 	}
 	found = ask(desc, direction);
@@ -616,7 +622,8 @@ la_leaf_scan_cross(LaLeafScan *leaf, amgettuple_function ask,
 		crossing.ns = (int64) (INSTR_TIME_GET_DOUBLE(now) * 1e9);
 		if ((crossing.missed || leaf->state == LA_LEAF_LOOKING) &&
 			crossing.ns >= LA_WAIT_MIN_NS)
-			crossing.waited = la_sleeps() != sleeps;
+			crossing.slept = la_has_slept();
+		crossing.waited = crossing.slept && !is_quiet;
 	}
 	la_leaf_moved(leaf, direction,
 				  desc->parallel_scan != NULL ||

@@ -110,6 +110,16 @@ extern int64 la_leaf_own_reads;
 #define LA_LEAF_QUIET_AFTER	64
 
 /*
+ * Is what is read in the kernel's page cache?
+ */
+static inline bool
+la_leaf_is_quiet(const LaLeafScan *leaf)
+{
+	return leaf->state == LA_LEAF_WATCHING &&
+		leaf->quiet_reads >= LA_LEAF_QUIET_AFTER;
+}
+
+/*
  * Is there nothing to be observed, so that a move to another page may be
  * missed?  "leaf" may be NULL.
  */
@@ -117,8 +127,28 @@ static inline bool
 la_leaf_is_calm(const LaLeafScan *leaf)
 {
 	return leaf == NULL || leaf->desc == NULL ||
-		(leaf->state == LA_LEAF_WATCHING &&
-		 (!leaf->has_read || leaf->quiet_reads >= LA_LEAF_QUIET_AFTER));
+		(leaf->state == LA_LEAF_WATCHING && !leaf->has_read) ||
+		la_leaf_is_quiet(leaf);
+}
+
+/*
+ * Of so many calls, all but the last of which are not to be seen, how many may
+ * it be?  The one that goes to another leaf page is to be seen: what it reads
+ * would be taken for a block of the table.
+ */
+static inline int
+la_leaf_may_skip(const LaLeafScan *leaf, IndexScanDesc desc,
+				 ScanDirection direction, int calls)
+{
+	const BTScanPosData *pos;
+	int			left;
+
+	if (leaf == NULL || leaf->desc != desc)
+		return la_leaf_is_calm(leaf) ? calls : 1;
+	pos = &((BTScanOpaque) desc->opaque)->currPos;
+	left = ScanDirectionIsForward(direction) ?
+		pos->lastItem - pos->itemIndex : pos->itemIndex - pos->firstItem;
+	return Min(calls, Max(left, 0) + 1);
 }
 
 /*
