@@ -525,6 +525,18 @@ la_wait_event_watcher_main(void)
 #endif
 
 /*
+ * Take a lock for the session, without waiting and without an error if there is
+ * no room for it.  18 can log who is in the way.
+ */
+#if PG_VERSION_NUM >= 180000
+#define la_session_lock(tag, mode) \
+	LockAcquireExtended(tag, mode, true, true, false, NULL, false)
+#else
+#define la_session_lock(tag, mode) \
+	LockAcquireExtended(tag, mode, true, true, false, NULL)
+#endif
+
+/*
  * Does this process hold exactly this lock?  17 can ask for stronger ones, too.
  */
 #if PG_VERSION_NUM >= 170000

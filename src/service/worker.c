@@ -117,34 +117,26 @@ la_lock_tags(const LaTarget *target, LOCKTAG *database, LOCKTAG *relation)
 }
 
 /*
- * Take a reader's locks if nobody is in the way.  Session locks: there is no
- * transaction here, nor in the watcher.  Raises an error, with nothing locked,
- * if the lock table is full.
+ * Take a reader's locks if nobody is in the way, and there is room for them.
+ * Session locks: there is no transaction here, nor in the watcher.
  */
 bool
 la_target_lock(const LaTarget *target)
 {
 	LOCKTAG		database,
 				relation;
-	volatile bool is_locked = false;
 
 	la_lock_tags(target, &database, &relation);
 	if (OidIsValid(target->dbid) &&
-		LockAcquire(&database, AccessShareLock, true, true) ==
-		LOCKACQUIRE_NOT_AVAIL)
+		la_session_lock(&database, AccessShareLock) == LOCKACQUIRE_NOT_AVAIL)
 		return false;
-	PG_TRY();
+	if (la_session_lock(&relation, AccessShareLock) == LOCKACQUIRE_NOT_AVAIL)
 	{
-		is_locked = LockAcquire(&relation, AccessShareLock, true, true) !=
-			LOCKACQUIRE_NOT_AVAIL;
-	}
-	PG_FINALLY();
-	{
-		if (!is_locked && OidIsValid(target->dbid))
+		if (OidIsValid(target->dbid))
 			LockRelease(&database, AccessShareLock, true);
+		return false;
 	}
-	PG_END_TRY();
-	return is_locked;
+	return true;
 }
 
 void

@@ -180,6 +180,7 @@ typedef struct LaBitmapSource
 	int			next_copied;
 	int			copy_size;		/* there is room for so many */
 	BlockNumber last_copied;	/* or InvalidBlockNumber */
+	bool		has_first;		/* the first block of all is copy[0] */
 	bool		copied_all;
 	int64		copy_steps;		/* of all copies since the node's (re)start */
 	bool		is_too_long;	/* there will be no other copy */
@@ -334,6 +335,7 @@ la_bitmap_copy(LaBitmapSource *source)
 		source->copy = repalloc(source->copy,
 								sizeof(BlockNumber) * source->copy_size);
 	}
+	source->has_first = source->last_copied == InvalidBlockNumber;
 	source->ncopied = source->next_copied = 0;
 	while ((blkno = la_tbm_shared_next(iterator)) != InvalidBlockNumber)
 	{
@@ -362,9 +364,13 @@ la_bitmap_source_open(LaBitmapSource *source)
 	source->nblocks = RelationGetNumberOfBlocks(node->ss.ss_currentRelation);
 	source->named = 0;
 	source->iterator = NULL;
-	source->last_copied = InvalidBlockNumber;
-	source->ncopied = source->next_copied = 0;
-	source->copied_all = false;
+	source->next_copied = 0;
+	if (!source->has_first)
+	{
+		source->last_copied = InvalidBlockNumber;
+		source->ncopied = 0;
+		source->copied_all = false;
+	}
 	if (node->pstate == NULL)
 		source->iterator = tbm_begin_private_iterate(node->tbm);
 	else if (source->copy == NULL)
@@ -449,6 +455,17 @@ la_bitmap_source_next(LaSource *base, BlockNumber *blkno)
 		source->skip_resident = false;
 		return LA_SOURCE_BLOCK;
 	}
+}
+
+/*
+ * May we go through the bitmap from its beginning to see how far ahead the
+ * stream is?  Not where most of it was passed.
+ */
+static bool
+la_bitmap_may_lead(const LaBitmapScan *scan)
+{
+	return scan->visited - scan->visited_before < LA_SKIP_PASSED &&
+		scan->source.named < LA_SKIP_PASSED;
 }
 
 /*
@@ -616,6 +633,7 @@ la_bitmap_work_reset(void *arg)
 	scan->context = NULL;
 	scan->source.is_open = false;
 	scan->source.copy = NULL;
+	scan->source.has_first = false;
 }
 
 /*
@@ -772,7 +790,8 @@ la_bitmap_fill_body(void *arg)
 
 	if (la_window_is_empty(scan->window))
 	{
-		if (LA_HAVE_BITMAP_STREAM && scan->fills_buffers)
+		if (LA_HAVE_BITMAP_STREAM && scan->fills_buffers &&
+			la_bitmap_may_lead(scan))
 			la_bitmap_pass(scan, la_bitmap_lead(&scan->source));
 		else
 			scan->source.skip_resident = true;
@@ -883,6 +902,7 @@ la_bitmap_restarts(Datum arg)
 	if (scan->hold_until == PG_INT64_MAX)
 		scan->hold_until = 0;
 	scan->source.copy_steps = 0;
+	scan->source.has_first = false;
 	scan->source.is_too_long = false;
 	scan->has_begun = false;
 	scan->current = InvalidBlockNumber;

@@ -134,7 +134,7 @@ la_read_status(LaSight *sight, int64 *param, int i)
 			param[n] = status->st_progress_param[n];
 		pgstat_end_read_activity(status, after);
 		if (pgstat_read_activity_complete(before, after))
-			return true;
+			return sight->pid != 0 && sight->type != PROGRESS_COMMAND_INVALID;
 	}
 	return false;
 }

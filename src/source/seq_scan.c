@@ -525,12 +525,19 @@ la_is_servers_own(ExecProcNodeMtd function)
 #ifdef WIN32
 	return true;
 #else
+	static ExecProcNodeMtd last = NULL; /* nearly always the same */
+	static bool is_own = false;
 	Dl_info		its;
 	Dl_info		servers;
 
-	return dladdr((void *) function, &its) != 0 &&
-		dladdr((void *) ExecScan, &servers) != 0 &&
-		its.dli_fbase == servers.dli_fbase;
+	if (function != last)
+	{
+		is_own = dladdr((void *) function, &its) != 0 &&
+			dladdr((void *) ExecScan, &servers) != 0 &&
+			its.dli_fbase == servers.dli_fbase;
+		last = function;
+	}
+	return is_own;
 #endif
 }
 
@@ -542,7 +549,7 @@ la_is_servers_own(ExecProcNodeMtd function)
 static bool
 la_was_small(const FormData_pg_class *form)
 {
-	return form->reltuples >= 0 &&
+	return form->reltuples >= 0 && form->relpages > 0 &&
 		form->relpages < la_min_table_size / LA_GROWTH;
 }
 

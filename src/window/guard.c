@@ -31,8 +31,8 @@
  * subtransaction, pushes a snapshot or runs a function of another language,
  * which could be left behind; if one did, the error is passed on.  Such code is
  * known by the error context that it pushes.  So does the buffer manager, when
- * it writes out a page of somebody's to make room: that failure of the storage
- * is known by its SQLSTATE, and is ours.
+ * it writes out a page of somebody's to make room: that failure is known by the
+ * function that reports it, and is ours.
  *
  * Guarded bodies may nest: the scout, which runs in one, has another fill the
  * window of leaf pages that it is about to need.  An error of the inner one
@@ -177,6 +177,26 @@ la_see_error(void *arg)
 }
 
 /*
+ * Was this error met when a page was written out?  Whatever the kernel says, it
+ * comes from one of these.
+ */
+static bool
+la_is_of_writing(const ErrorData *edata)
+{
+	static const char *const writers[] = {
+		"mdwrite", "mdwritev", "_mdfd_getseg", "mdopenfork",
+		"register_dirty_segment", "XLogFlush",
+	};
+
+	if (edata->funcname == NULL)
+		return false;
+	for (int i = 0; i < lengthof(writers); i++)
+		if (strcmp(edata->funcname, writers[i]) == 0)
+			return true;
+	return false;
+}
+
+/*
  * May this error be swallowed, given that it was raised in a guarded body?
  */
 static bool
@@ -199,8 +219,7 @@ la_error_is_ours(const ErrorData *edata, const LaWatchPost *post,
 	{
 		if (!post->was_called || post->nbelow > 1)
 			return false;
-		if (post->nbelow == 1 && category != ERRCODE_SYSTEM_ERROR &&
-			edata->sqlerrcode != ERRCODE_DISK_FULL)
+		if (post->nbelow == 1 && !la_is_of_writing(edata))
 			return false;
 	}
 
@@ -257,11 +276,13 @@ la_guard_run(ResourceOwner owner, void (*body) (void *), void *arg)
 		MemoryContextSwitchTo(save_context);
 		CurrentResourceOwner = save_owner;
 		la_outer_owner = save_outer_owner;
-		client_min_messages = save_min_messages;
 
 		edata = CopyErrorData();
 		if (!la_error_is_ours(edata, &post, nest_level, snapshot))
+		{
+			client_min_messages = save_min_messages;
 			PG_RE_THROW();
+		}
 
 		HOLD_INTERRUPTS();
 		la_guard_clean_up();

@@ -8,9 +8,9 @@ has to fetch and store again.
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import psycopg
 import pytest
@@ -159,8 +159,11 @@ def test_index_builds(connection: Connection, statements: str) -> None:
         connection.execute("DROP INDEX IF EXISTS made")
 
 
-def blocker(cluster: Cluster, phases: list[str]) -> None:
-    """Let an index build wait between building and validating; make the index cold there."""
+def blocker(cluster: Cluster) -> set[str]:
+    """Let an index build wait between building and validating; make the index cold there.
+
+    Returns the phases that were seen after that.
+    """
     # What is seen of others does not change within a transaction: two sessions.
     with connect(cluster) as connection, connect(cluster) as writer:
         phase = "SELECT max(phase) FROM pg_stat_progress_create_index"
@@ -170,12 +173,15 @@ def blocker(cluster: Cluster, phases: list[str]) -> None:
             wait_for(lambda: "before validation" in str(value(connection, phase)))
             for place in (cluster.data / "pg_tblspc").iterdir():
                 evict(place.resolve())
-        for _ in range(2000):
+        seen: set[str] = set()
+
+        def has_ended() -> bool:
             found = value(connection, phase)
-            if found is None:
-                return
-            phases.append(found)
-            time.sleep(0.005)
+            seen.add(str(found))
+            return found is None
+
+        wait_for(has_ended, 60)
+        return seen
 
 
 def test_validation_of_an_index(own_cluster: NewCluster, server: Server) -> None:
@@ -184,19 +190,16 @@ def test_validation_of_an_index(own_cluster: NewCluster, server: Server) -> None
         pytest.skip("18 reads these ahead itself")
     cluster = own_cluster(CONF)
     with slow_tablespace(cluster, read_us=10000), LogWatch(cluster):
-        phases: list[str] = []
-        other = threading.Thread(target=blocker, args=(cluster, phases))
-        with connect(cluster) as connection:
+        with connect(cluster) as connection, ThreadPoolExecutor() as pool:
             setup(connection)
-            other.start()
+            phases = pool.submit(blocker, cluster)
             script(
                 connection,
                 "CREATE INDEX CONCURRENTLY made ON maintained ((filler || slow(a)))"
                 " TABLESPACE slow",
             )
-            other.join()
+            assert "index validation: scanning index" in phases.result()
             wait_for(lambda: owners(connection) == 0)
-            assert "index validation: scanning index" in phases
             assert errors(connection) == 0
             size = value(connection, "SELECT pg_relation_size('made') / 8192")
             began, issued, hit = scans(connection, "made")

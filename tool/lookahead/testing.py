@@ -64,10 +64,7 @@ class Run:
         stamp = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%S")
         results = paths.folder("results")
         _remove_old(results)
-        self.folder = results / stamp
-        while self.folder.exists():
-            self.folder = self.folder.with_name(self.folder.name + "x")
-        self.folder.mkdir()
+        self.folder = _make_own(results / stamp)
         self.folder.chmod(paths.FOLDER_MODE)
         self.results: list[Result] = []
 
@@ -228,6 +225,17 @@ def build_servers(plan: Plan) -> None:
             servers.wheel16(fetch=True)
         except LookaheadError as error:
             console.print(f"PostgreSQL 16 could not be had: {error}", style="yellow", markup=False)
+
+
+def _make_own(folder: Path) -> Path:
+    """Make a folder of this name, or a longer one if another run has it."""
+    while True:
+        try:
+            folder.mkdir()
+        except FileExistsError:
+            folder = folder.with_name(folder.name + "x")
+        else:
+            return folder
 
 
 def _remove_old(results: Path) -> None:

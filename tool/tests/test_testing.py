@@ -175,3 +175,9 @@ def test_old_results_go(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
     testing._remove_old(tmp_path)
     assert {place.name for place in tmp_path.iterdir()} == {*runs[2:], *others}
+
+
+def test_runs_that_begin_at_once_have_folders_of_their_own(tmp_path: Path) -> None:
+    made = [testing._make_own(tmp_path / "20260101T000000") for _ in range(3)]
+    assert len(set(made)) == 3
+    assert all(place.is_dir() for place in made)
