@@ -820,11 +820,14 @@ def test_damage(own: Cluster, how: str) -> None:
         connection.add_notice_handler(lambda d: notices.append(d.message_primary))
         serving(connection)
         require_node(connection, DAMAGED, "Index Scan", "damaged_a")
-        for _ in range(4):
+        # On a busy machine the query may be over before a worker gets to it.
+        for turn in range(100):
             with gained(connection) as change:
                 assert rows(connection, early) == [(i, 120) for i in range(1, taken + 1)]
             assert not change.errors
             settle(connection)
+            if turn >= 3 and io(connection).errors > 0:
+                break
         assert not notices
         assert io(connection).errors >= 1
         found = LOGGED.findall(log.text())
@@ -927,7 +930,10 @@ def test_writing_for_room_fails(own_cluster: NewCluster, server: Server, method:
             return int(met)
 
         before = errors()
-        for _ in range(5):
+        # On a busy machine the queries may be over before a worker gets to them.
+        for turn in range(50):
+            if turn >= 5 and errors() > before:
+                break
             connection.execute("UPDATE dirty SET a = a + 1")
             failing.touch()
             for i in range(10):
