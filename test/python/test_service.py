@@ -885,15 +885,11 @@ def test_damage_that_is_put_up_with(own: Cluster, setting: str, where: str) -> N
 # Elsewhere
 
 
-@pytest.mark.parametrize("method", ["worker", "aio"])
-def test_writing_for_room_fails(own_cluster: NewCluster, server: Server, method: str) -> None:
+def test_writing_for_room_fails(own_cluster: NewCluster) -> None:
     """Who reads a page may have to write another one, of anybody's, and that may fail.
 
-    A worker counts it and goes on, without a lock left behind; so does a query
-    that reads ahead by itself, as far as it is look-ahead that meets it.
+    A worker counts it and goes on, without a lock left behind.
     """
-    if method == "aio" and server.major < 18:
-        pytest.skip("asynchronous I/O is of 18 and later")
     cluster = own_cluster(
         {
             "pg_lookahead.io_workers": str(WORKERS),
@@ -921,18 +917,11 @@ def test_writing_for_room_fails(own_cluster: NewCluster, server: Server, method:
         all_up(connection)
         pids = worker_pids(connection)
         serving(connection)
-        settings(connection, pg_lookahead__method=method)
         require_node(connection, query, "Index Scan", "far_a")
-        own = "SELECT errors FROM pg_lookahead_session()"
-
-        def errors() -> int:
-            met = io(connection).errors if method == "worker" else value(connection, own)
-            return int(met)
-
-        before = errors()
+        before = io(connection).errors
         # On a busy machine the queries may be over before a worker gets to them.
         for turn in range(50):
-            if turn >= 5 and errors() > before:
+            if turn >= 5 and io(connection).errors > before:
                 break
             connection.execute("UPDATE dirty SET a = a + 1")
             failing.touch()
@@ -948,7 +937,7 @@ def test_writing_for_room_fails(own_cluster: NewCluster, server: Server, method:
                     assert rows(connection, query) == [(4000,)]
             failing.unlink()
         assert rows(connection, query) == [(4000,)]
-        assert errors() > before
+        assert io(connection).errors > before
         assert worker_pids(connection) == pids
         connection.execute("SET lock_timeout = '5s'; DROP TABLE far, dirty")
 
