@@ -74,6 +74,7 @@ typedef struct LaSpace
 
 /* heap_extend.c */
 extern bool la_extend_wanted(Relation rel);
+extern bool la_toast_is_used(Oid toast);
 extern uint32 la_extend_step(BlockNumber nblocks);
 extern void la_heap_filled(Relation rel, BlockNumber target,
 						   BlockNumber *size);

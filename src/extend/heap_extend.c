@@ -57,6 +57,20 @@ la_extend_wanted(Relation rel)
 }
 
 /*
+ * Has this transaction stored a large value in a TOAST table?  That shows in
+ * its lock, which storing takes and the transaction keeps.  Who stores none
+ * should not lock it, so it is opened only then.
+ */
+bool
+la_toast_is_used(Oid toast)
+{
+	LOCKTAG		tag;
+
+	SET_LOCKTAG_RELATION(tag, MyDatabaseId, toast);
+	return la_lock_is_held(&tag, RowExclusiveLock);
+}
+
+/*
  * By how many pages a table of this size grows.  0: not by us.
  */
 uint32

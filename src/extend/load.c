@@ -91,20 +91,15 @@ la_detach(Relation rel)
 }
 
 /*
- * Open the table for large values, once one was stored there.  That shows in
- * its lock, which storing takes and the transaction keeps; a load that stores
- * none should not lock it.
+ * Open the table for large values, once one was stored there.
  */
 static void
 la_load_open_toast(LaLoad *load)
 {
 	ResourceOwner save = CurrentResourceOwner;
-	LOCKTAG		tag;
 
-	if (load->toast_turn++ % LA_TOAST_TURNS != 0)
-		return;
-	SET_LOCKTAG_RELATION(tag, MyDatabaseId, load->toast_oid);
-	if (!la_lock_is_held(&tag, RowExclusiveLock))
+	if (load->toast_turn++ % LA_TOAST_TURNS != 0 ||
+		!la_toast_is_used(load->toast_oid))
 		return;
 	/* As the table itself: whoever closes it must be who has opened it. */
 	CurrentResourceOwner = load->owner;

@@ -182,21 +182,16 @@ la_filling_add(LaFilling *filling, Relation rel, bool is_toast)
 }
 
 /*
- * Watch the table for large values of a table, once one was stored there.  That
- * shows in its lock, which storing takes and the transaction keeps; a statement
- * that stores none should not lock it.
+ * Watch the table for large values of a table, once one was stored there.
  */
 static void
 la_filling_add_toast(LaFilling *filling, int which)
 {
 	LaFilled   *table = &filling->tables[which];
 	Oid			toast = table->rel->rd_rel->reltoastrelid;
-	LOCKTAG		tag;
 
-	if (table->is_toast || table->has_toast || !OidIsValid(toast))
-		return;
-	SET_LOCKTAG_RELATION(tag, MyDatabaseId, toast);
-	if (!la_lock_is_held(&tag, RowExclusiveLock))
+	if (table->is_toast || table->has_toast || !OidIsValid(toast) ||
+		!la_toast_is_used(toast))
 		return;
 	table->has_toast = true;
 	la_filling_add(filling, table_open(toast, NoLock), true);
@@ -592,9 +587,9 @@ la_builds_indexes(const Node *statement)
 
 static void
 la_extend_ProcessUtility(PlannedStmt *pstmt, const char *queryString,
-				  bool readOnlyTree, ProcessUtilityContext context,
-				  ParamListInfo params, QueryEnvironment *queryEnv,
-				  DestReceiver *dest, QueryCompletion *qc)
+						 bool readOnlyTree, ProcessUtilityContext context,
+						 ParamListInfo params, QueryEnvironment *queryEnv,
+						 DestReceiver *dest, QueryCompletion *qc)
 {
 	Node	   *statement = pstmt->utilityStmt;
 	volatile bool builds = la_builds_indexes(statement);

@@ -44,9 +44,9 @@ la_is_maintenance(const Node *statement)
 
 static void
 la_watch_ProcessUtility(PlannedStmt *pstmt, const char *queryString,
-				  bool readOnlyTree, ProcessUtilityContext context,
-				  ParamListInfo params, QueryEnvironment *queryEnv,
-				  DestReceiver *dest, QueryCompletion *qc)
+						bool readOnlyTree, ProcessUtilityContext context,
+						ParamListInfo params, QueryEnvironment *queryEnv,
+						DestReceiver *dest, QueryCompletion *qc)
 {
 	if (la_enabled && la_maintenance && la_is_maintenance(pstmt->utilityStmt))
 		la_watcher_wake();

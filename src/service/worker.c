@@ -67,7 +67,7 @@
 /* How long an error of a relation is remembered, by all workers. */
 #define LA_LOG_AGAIN_US		UINT64CONST(60000000)
 
-/* Statistics are handed over, and files closed, at most this often. */
+/* Under load statistics are handed over, and files closed, this often. */
 #define LA_TIDY_US			UINT64CONST(1000000)
 
 /* A worker without work looks round this often, for what has no latch. */
@@ -84,6 +84,7 @@ typedef struct LaPiece
 
 static LaWorker *la_worker = NULL;	/* our own */
 static LaRing *la_ring = NULL;
+static uint64 la_tidied_us = 0;	/* see la_worker_tidy() */
 static bool la_damage_is_ignored = false;
 
 static inline void
@@ -409,18 +410,13 @@ la_worker_configure(void)
 }
 
 /*
- * Now and then: what else a process does at the end of a transaction, which
- * never comes here.  Others' files were opened to write out their pages.
+ * What other processes do at the end of a transaction, which never comes here.
+ * Others' files were opened to write out their pages.
  */
 static void
 la_worker_tidy(void)
 {
-	static uint64 tidied_us = 0;
-	uint64		now = la_now_us();
-
-	if (now - tidied_us < LA_TIDY_US)
-		return;
-	tidied_us = now;
+	la_tidied_us = la_now_us();
 	la_smgr_close_all();
 	/* By force: there is no transaction whose end would tell the time. */
 	(void) pgstat_report_stat(true);
@@ -434,7 +430,6 @@ la_worker_sleep(void)
 {
 	bool		is_shown = la_status_turn(la_worker);
 
-	la_worker_tidy();
 	pg_atomic_write_u32(&la_worker->sleeping, 1);
 	pg_memory_barrier();
 	if (la_queue_is_empty(la_worker))
@@ -509,6 +504,7 @@ la_io_worker_main(Datum arg)
 		first = (first + 1) % LA_MAX_PENDING;
 		npending--;
 		(void) la_status_turn(la_worker);
-		la_worker_tidy();
+		if (la_now_us() - la_tidied_us >= LA_TIDY_US)
+			la_worker_tidy();
 	}
 }

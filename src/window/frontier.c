@@ -211,7 +211,8 @@ la_frontier_advance(LaFrontier *frontier, uint64 position)
 void
 la_frontier_waited(LaFrontier *frontier)
 {
-	if (frontier->distance < LA_FARTHEST)
+	if (frontier->distance < LA_FARTHEST &&
+		(BlockNumber) frontier->distance < frontier->nblocks)
 		frontier->distance *= 2;
 }
 

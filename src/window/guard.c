@@ -93,6 +93,14 @@ la_guard_owner_create(void)
 							   CurrentResourceOwner, "pg_lookahead");
 }
 
+static void
+la_guard_owner_release(ResourceOwner owner, bool is_good, bool is_top)
+{
+	ResourceOwnerRelease(owner, RESOURCE_RELEASE_BEFORE_LOCKS, is_good, is_top);
+	ResourceOwnerRelease(owner, RESOURCE_RELEASE_LOCKS, is_good, is_top);
+	ResourceOwnerRelease(owner, RESOURCE_RELEASE_AFTER_LOCKS, is_good, is_top);
+}
+
 /*
  * Release what the owner may still hold, and the owner.  In the good case
  * everything has been given back by now; PostgreSQL warns of what was not.
@@ -100,9 +108,7 @@ la_guard_owner_create(void)
 void
 la_guard_owner_free(ResourceOwner owner, bool is_good)
 {
-	ResourceOwnerRelease(owner, RESOURCE_RELEASE_BEFORE_LOCKS, is_good, false);
-	ResourceOwnerRelease(owner, RESOURCE_RELEASE_LOCKS, is_good, false);
-	ResourceOwnerRelease(owner, RESOURCE_RELEASE_AFTER_LOCKS, is_good, false);
+	la_guard_owner_release(owner, is_good, false);
 	ResourceOwnerDelete(owner);
 }
 
@@ -133,9 +139,7 @@ la_guard_process_ends(int code, Datum arg)
 
 	la_guard_clean_up();
 	CurrentResourceOwner = NULL;
-	ResourceOwnerRelease(owner, RESOURCE_RELEASE_BEFORE_LOCKS, false, true);
-	ResourceOwnerRelease(owner, RESOURCE_RELEASE_LOCKS, false, true);
-	ResourceOwnerRelease(owner, RESOURCE_RELEASE_AFTER_LOCKS, false, true);
+	la_guard_owner_release(owner, false, true);
 	LockReleaseAll(DEFAULT_LOCKMETHOD, true);
 }
 

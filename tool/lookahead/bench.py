@@ -227,50 +227,6 @@ def prepare_leaf(
             kept.for_pgbench().ensure([pgbench_name(scale.pgbench_scale)], extension=extension)
 
 
-def measure(
-    folder: Path,
-    definition: dict[str, Any],
-    data: Mapping[str, BenchData],
-    *,
-    resume: bool,
-    prepare: Callable[[], None],
-    describe: Callable[[], dict[str, Any]],
-    run: Callable[[Store], None],
-) -> Store:
-    """Open the store, have *data* made and the runs; stop the servers at the end.
-
-    A store that cannot be opened is found out before anything is loaded.
-    """
-    try:
-        store = None
-        if resume:
-            store = Store.resume(folder, definition)
-        else:
-            Store.expect_none(folder)
-        prepare()
-        if store is None:
-            store = Store.create(folder, definition, describe())
-        run(store)
-    finally:
-        for kept in data.values():
-            kept.close()
-    store.close()
-    return store
-
-
-def definition_of(
-    scale: Any, *, extension: bool, read_ahead_kb: Optional[int] = None
-) -> dict[str, Any]:
-    """Return what must be the same in all runs of one store."""
-    definition: dict[str, Any] = {
-        "scale": asdict(scale),
-        "build": build_digest() if extension else "none (both arms are stock)",
-    }
-    if read_ahead_kb is not None:
-        definition["read_ahead_kb"] = read_ahead_kb
-    return definition
-
-
 @contextlib.contextmanager
 def kernel_read_ahead(kb: Optional[int]) -> Iterator[Optional[ReadAhead]]:
     """Set the kernel's read-ahead of the disk for a while; None leaves it as it is."""
@@ -286,6 +242,52 @@ def kernel_read_ahead(kb: Optional[int]) -> Iterator[Optional[ReadAhead]]:
 def described(read_ahead: Optional[ReadAhead]) -> dict[str, Any]:
     """Return what a result says of the kernel's read-ahead, if it was set."""
     return {} if read_ahead is None else {"read_ahead": read_ahead.as_dict()}
+
+
+def measure(
+    folder: Path,
+    definition: dict[str, Any],
+    data: Mapping[str, BenchData],
+    *,
+    resume: bool,
+    prepare: Callable[[], None],
+    describe: Callable[[], dict[str, Any]],
+    run: Callable[[Store, Optional[ReadAhead]], None],
+    read_ahead_kb: Optional[int] = None,
+) -> Store:
+    """Open the store, have *data* made and the runs; stop the servers at the end.
+
+    A store that cannot be opened is found out before anything is loaded.
+    """
+    with kernel_read_ahead(read_ahead_kb) as read_ahead:
+        try:
+            store = None
+            if resume:
+                store = Store.resume(folder, definition)
+            else:
+                Store.expect_none(folder)
+            prepare()
+            if store is None:
+                store = Store.create(folder, definition, {**describe(), **described(read_ahead)})
+            run(store, read_ahead)
+        finally:
+            for kept in data.values():
+                kept.close()
+        store.close()
+    return store
+
+
+def definition_of(
+    scale: Any, *, extension: bool, read_ahead_kb: Optional[int] = None
+) -> dict[str, Any]:
+    """Return what must be the same in all runs of one store."""
+    definition: dict[str, Any] = {
+        "scale": asdict(scale),
+        "build": build_digest() if extension else "none (both arms are stock)",
+    }
+    if read_ahead_kb is not None:
+        definition["read_ahead_kb"] = read_ahead_kb
+    return definition
 
 
 def done_in(store: Store) -> set[Any]:
@@ -323,21 +325,21 @@ def index_scan(
     extension = not no_extension
     data: dict[str, BenchData] = {}
 
-    def run(store: Store) -> None:
+    def run(store: Store, _: Optional[ReadAhead]) -> None:
         for note in notes:
             store.note(note)
         Runner(store, data, scale, extension=extension, progress=progress).run(some, wanted)
 
-    with kernel_read_ahead(read_ahead_kb) as read_ahead:
-        store = measure(
-            folder,
-            definition_of(scale, extension=extension, read_ahead_kb=read_ahead_kb),
-            data,
-            resume=resume,
-            prepare=lambda: prepare(data, chosen, some, scale, extension=extension),
-            describe=lambda: {**describe_run(data, wanted), **described(read_ahead)},
-            run=run,
-        )
+    store = measure(
+        folder,
+        definition_of(scale, extension=extension, read_ahead_kb=read_ahead_kb),
+        data,
+        resume=resume,
+        prepare=lambda: prepare(data, chosen, some, scale, extension=extension),
+        describe=lambda: describe_run(data, wanted),
+        run=run,
+        read_ahead_kb=read_ahead_kb,
+    )
     done = done_in(store)
     every, _ = cells(chosen, scale, bench_index_scan.GROUPS)
     result = build_result([cell for cell in every if cell in some or cell.id in done], store)
@@ -380,36 +382,32 @@ def io_service(
     data: dict[str, ServiceData] = {}
     settings: dict[str, dict[str, str]] = {}
 
-    with kernel_read_ahead(USUAL_KB) as read_ahead:
+    def describe() -> dict[str, Any]:
+        return {
+            **describe_run(data, wanted),
+            **bench_io_service.DESCRIPTION,
+            "extension": settings,
+        }
+
+    def run(store: Store, read_ahead: Optional[ReadAhead]) -> None:
         assert read_ahead is not None
-
-        def describe() -> dict[str, Any]:
-            return {
-                **describe_run(data, wanted),
-                **bench_io_service.DESCRIPTION,
-                **described(read_ahead),
-                "extension": settings,
-            }
-
-        def run(store: Store) -> None:
-            for note in notes:
-                store.note(note)
-            runner = ServiceRunner(
-                store, data, scale, extension=extension, read_ahead=read_ahead, progress=progress
-            )
-            runner.run(some, wanted)
-
-        store = measure(
-            folder,
-            definition_of(scale, extension=extension),
-            data,
-            resume=resume,
-            prepare=lambda: settings.update(
-                prepare_io(data, chosen, some, scale, extension=extension)
-            ),
-            describe=describe,
-            run=run,
+        for note in notes:
+            store.note(note)
+        runner = ServiceRunner(
+            store, data, scale, extension=extension, read_ahead=read_ahead, progress=progress
         )
+        runner.run(some, wanted)
+
+    store = measure(
+        folder,
+        definition_of(scale, extension=extension),
+        data,
+        resume=resume,
+        prepare=lambda: settings.update(prepare_io(data, chosen, some, scale, extension=extension)),
+        describe=describe,
+        run=run,
+        read_ahead_kb=USUAL_KB,
+    )
     done = done_in(store)
     every, _ = cases(chosen, scale, bench_io_service.GROUPS)
     result = build_io_result([case for case in every if case in some or case.id in done], store)
@@ -447,25 +445,21 @@ def leaf(
     extension = not no_extension
     data: dict[str, LeafData] = {}
 
-    def run(store: Store) -> None:
+    def run(store: Store, _: Optional[ReadAhead]) -> None:
         for note in notes:
             store.note(note)
         LeafRunner(store, data, scale, extension=extension, progress=progress).run(some, wanted)
 
-    with kernel_read_ahead(read_ahead_kb) as read_ahead:
-        store = measure(
-            folder,
-            definition_of(scale, extension=extension, read_ahead_kb=read_ahead_kb),
-            data,
-            resume=resume,
-            prepare=lambda: prepare_leaf(data, chosen, some, scale, extension=extension),
-            describe=lambda: {
-                **describe_run(data, wanted),
-                **bench_leaf.DESCRIPTION,
-                **described(read_ahead),
-            },
-            run=run,
-        )
+    store = measure(
+        folder,
+        definition_of(scale, extension=extension, read_ahead_kb=read_ahead_kb),
+        data,
+        resume=resume,
+        prepare=lambda: prepare_leaf(data, chosen, some, scale, extension=extension),
+        describe=lambda: {**describe_run(data, wanted), **bench_leaf.DESCRIPTION},
+        run=run,
+        read_ahead_kb=read_ahead_kb,
+    )
     done = done_in(store)
     every, _ = bench_leaf.cases(chosen, scale, bench_leaf.GROUPS)
     result = build_leaf_result([case for case in every if case in some or case.id in done], store)

@@ -253,11 +253,17 @@ def service_workers() -> str:
     return f"ALTER SYSTEM SET {LIBRARY}.io_workers = {DIRECT_IO_WORKERS};"
 
 
-def _few_service_workers(facts: Facts) -> Iterator[Finding]:
-    """A worker has one read in flight; with direct I/O nobody else has any."""
+def wanted_workers(facts: Facts) -> int:
+    """Return how many workers the I/O service is to have; -1 is the library's usual number."""
     number = facts.number(f"{LIBRARY}.io_workers")
     if number is None or number < 0:
-        number = USUAL_SERVICE_WORKERS
+        return USUAL_SERVICE_WORKERS if facts.major < 18 else 0
+    return number
+
+
+def _few_service_workers(facts: Facts) -> Iterator[Finding]:
+    """A worker has one read in flight; with direct I/O nobody else has any."""
+    number = wanted_workers(facts)
     if number >= DIRECT_IO_WORKERS:
         return
     yield Finding(
@@ -284,10 +290,7 @@ def reads_by_service(facts: Facts) -> bool:
         return facts.method == "worker"
     if facts.major >= 18 and facts.value("io_method") != "sync":
         return False
-    workers = facts.number(f"{LIBRARY}.io_workers")
-    if workers is None or workers < 0:
-        workers = USUAL_SERVICE_WORKERS if facts.major < 18 else 0
-    return LIBRARY in facts.words("shared_preload_libraries") and workers > 0
+    return LIBRARY in facts.words("shared_preload_libraries") and wanted_workers(facts) > 0
 
 
 def direct_io(facts: Facts) -> Iterator[Finding]:
