@@ -22,6 +22,7 @@ OBJS = \
 	src/extend/load.o \
 	src/extend/space.o \
 	src/extend/spare.o \
+	src/source/bitmap_blocks.o \
 	src/source/bitmap_scan.o \
 	src/source/index_scan.o \
 	src/source/leaf_items.o \

@@ -47,8 +47,11 @@
 static LaIndexAm *la_index_ams[LA_MAX_INDEX_AMS];
 static int	la_nindex_ams = 0;
 
-static bool
-la_amgettuple(IndexScanDesc desc, ScanDirection direction)
+/*
+ * A call that may have to be looked at.
+ */
+static pg_noinline bool
+la_amgettuple_seen(IndexScanDesc desc, ScanDirection direction)
 {
 	LaIndexScan *scan = la_index_scan_find(desc);
 
@@ -61,6 +64,23 @@ la_amgettuple(IndexScanDesc desc, ScanDirection direction)
 		return scan->amgettuple(desc, direction);
 	}
 	return la_index_scan_next(scan, direction);
+}
+
+/*
+ * Most calls for cached data go straight to the access method.  Those need no
+ * stack frame here, if whatever else there is to do is done elsewhere.
+ */
+static bool
+la_amgettuple(IndexScanDesc desc, ScanDirection direction)
+{
+	LaIndexScan *scan = la_last_scan;
+
+	if (likely(desc == la_last_desc && scan != NULL && scan->skip > 0))
+	{
+		scan->skip--;
+		return scan->amgettuple(desc, direction);
+	}
+	return la_amgettuple_seen(desc, direction);
 }
 
 /*

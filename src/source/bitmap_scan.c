@@ -63,21 +63,14 @@
  *
  * Parallel scans take blocks one by one from a shared iterator, and only the
  * process that has built the bitmap can make another iterator of it.  That one
- * looks ahead for all: it copies the numbers of the next LA_COPY_BLOCKS blocks
- * and forgets the iterator at once, because the shared memory it is in may be
- * gone before we are told.  For the next ones another iterator goes over the
- * first ones again, so each copy is twice as large as the last one, and after
- * LA_MOST_COPY_STEPS blocks, some 16 GB of table, the rest of the scan is left
- * to the server.  So it is in the other processes.
+ * looks ahead for all, as far as bitmap_blocks.c can copy the bitmap; the rest
+ * of the scan, and all of it in the other processes, is left to the server.
  *
  * Copyright (c) 2026, the pg_lookahead authors
  *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
-
-#include <sys/resource.h>
-#include <unistd.h>
 
 #include "access/tableam.h"
 #include "catalog/catalog.h"
@@ -86,23 +79,13 @@
 #include "executor/executor.h"
 #include "method/method.h"
 #include "settings.h"
+#include "source/bitmap_blocks.h"
 #include "source/bitmap_scan.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
 #include "utils/spccache.h"
 #include "window/guard.h"
 #include "window/waits.h"
-
-/* Blocks that one call of the source may pass over. */
-#define LA_SKIP_PASSED		65536
-#define LA_SKIP_RESIDENT	1024
-
-/* Block numbers that are copied out of a shared bitmap: first, and at most. */
-#define LA_COPY_BLOCKS		65536
-#define LA_MOST_COPY_BLOCKS	(1 << 20)
-
-/* Blocks that all copies together may go over. */
-#define LA_MOST_COPY_STEPS	(1 << 22)
 
 /*
  * A window of blocks that are certain may be this many times as deep as
@@ -160,31 +143,6 @@ typedef enum LaBitmapState
 } LaBitmapState;
 
 typedef struct LaBitmapScan LaBitmapScan;
-
-/* The blocks of the bitmap, from some place on. */
-typedef struct LaBitmapSource
-{
-	LaSource	source;			/* must be first */
-	LaBitmapScan *scan;
-	bool		is_open;		/* what follows is valid */
-	bool		skip_resident;	/* until a block is to be read */
-	BlockNumber nblocks;		/* of the table */
-	int64		named;			/* blocks of the bitmap that we have seen */
-
-	/* a bitmap of our own: an iterator, which lives as long as the bitmap */
-	TBMPrivateIterator *iterator;
-
-	/* a shared one: block numbers copied out of it */
-	BlockNumber *copy;
-	int			ncopied;
-	int			next_copied;
-	int			copy_size;		/* there is room for so many */
-	BlockNumber last_copied;	/* or InvalidBlockNumber */
-	bool		has_first;		/* the first block of all is copy[0] */
-	bool		copied_all;
-	int64		copy_steps;		/* of all copies since the node's (re)start */
-	bool		is_too_long;	/* there will be no other copy */
-} LaBitmapSource;
 
 /* Stands in for an expression of the node's. */
 typedef struct LaTap
@@ -271,230 +229,6 @@ static const LaFollowedOps la_bitmap_scan_ops = {
 	.finish = la_bitmap_scan_finish,
 	.forget = la_bitmap_scan_forget,
 };
-
-/* What the kernel has counted of this process. */
-typedef struct LaUsage
-{
-	long		sleeps;
-	long		reads;			/* from storage, in sectors */
-} LaUsage;
-
-/* One thread is all there is; where it can be named the kernel is faster. */
-#ifdef RUSAGE_THREAD
-#define LA_RUSAGE_WHO		RUSAGE_THREAD
-#else
-#define LA_RUSAGE_WHO		RUSAGE_SELF
-#endif
-
-static void
-la_usage(LaUsage *usage)
-{
-	struct rusage r;
-
-	memset(&r, 0, sizeof(r));
-	(void) getrusage(LA_RUSAGE_WHO, &r);
-	usage->sleeps = r.ru_nvcsw;
-	usage->reads = r.ru_inblock;
-}
-
-/*
- * Does the kernel count what it reads for a process?  Linux does if it was
- * built to; then it has this file.
- */
-static bool
-la_reads_are_counted(void)
-{
-	static int	answer = -1;
-
-	if (answer < 0)
-		answer = access("/proc/self/io", F_OK) == 0;
-	return answer == 1;
-}
-
-/* -------------------------------------------------------------------------
- * The blocks of the bitmap
- * -------------------------------------------------------------------------
- */
-
-/*
- * Copy the next blocks out of a bitmap that is shared with parallel workers.
- */
-static void
-la_bitmap_copy(LaBitmapSource *source)
-{
-	BitmapHeapScanState *node = source->scan->node;
-	dsa_area   *dsa = node->ss.ps.state->es_query_dsa;
-	dsa_pointer shared = tbm_prepare_shared_iterate(node->tbm);
-	TBMSharedIterator *iterator = tbm_attach_shared_iterate(dsa, shared);
-	BlockNumber blkno;
-
-	if (source->ncopied == source->copy_size &&
-		source->copy_size < LA_MOST_COPY_BLOCKS)
-	{
-		source->copy_size *= 2;
-		source->copy = repalloc(source->copy,
-								sizeof(BlockNumber) * source->copy_size);
-	}
-	source->has_first = source->last_copied == InvalidBlockNumber;
-	source->ncopied = source->next_copied = 0;
-	while ((blkno = la_tbm_shared_next(iterator)) != InvalidBlockNumber)
-	{
-		source->copy_steps++;
-		if (source->last_copied != InvalidBlockNumber &&
-			blkno <= source->last_copied)
-			continue;
-		source->copy[source->ncopied++] = source->last_copied = blkno;
-		if (source->ncopied == source->copy_size)
-			break;
-	}
-	source->copied_all = blkno == InvalidBlockNumber;
-	tbm_end_shared_iterate(iterator);
-	tbm_free_shared_area(dsa, shared);
-}
-
-/*
- * Begin to iterate.
- */
-static void
-la_bitmap_source_open(LaBitmapSource *source)
-{
-	BitmapHeapScanState *node = source->scan->node;
-	MemoryContext save = MemoryContextSwitchTo(source->scan->context);
-
-	source->nblocks = RelationGetNumberOfBlocks(node->ss.ss_currentRelation);
-	source->named = 0;
-	source->iterator = NULL;
-	source->next_copied = 0;
-	if (!source->has_first)
-	{
-		source->last_copied = InvalidBlockNumber;
-		source->ncopied = 0;
-		source->copied_all = false;
-	}
-	if (node->pstate == NULL)
-		source->iterator = tbm_begin_private_iterate(node->tbm);
-	else if (source->copy == NULL)
-	{
-		source->copy_size = LA_COPY_BLOCKS;
-		source->copy = palloc(sizeof(BlockNumber) * source->copy_size);
-	}
-	source->is_open = true;
-	MemoryContextSwitchTo(save);
-}
-
-static void
-la_bitmap_source_close(LaBitmapSource *source)
-{
-	if (source->is_open && source->iterator != NULL)
-		tbm_end_private_iterate(source->iterator);
-	source->iterator = NULL;
-	source->is_open = false;
-}
-
-/*
- * The next block of the bitmap, wherever the scan is.
- */
-static BlockNumber
-la_bitmap_source_step(LaBitmapSource *source)
-{
-	if (source->iterator != NULL)
-		return la_tbm_private_next(source->iterator);
-	if (source->next_copied == source->ncopied)
-	{
-		if (source->copied_all)
-			return InvalidBlockNumber;
-		if (source->copy_steps >= LA_MOST_COPY_STEPS)
-		{
-			source->is_too_long = true;
-			return InvalidBlockNumber;
-		}
-		la_bitmap_copy(source);
-		if (source->ncopied == 0)
-			return InvalidBlockNumber;
-	}
-	return source->copy[source->next_copied++];
-}
-
-/*
- * LaSource.next.
- */
-static LaSourceResult
-la_bitmap_source_next(LaSource *base, BlockNumber *blkno)
-{
-	LaBitmapSource *source = (LaBitmapSource *) base;
-	LaBitmapScan *scan = source->scan;
-	Relation	rel = scan->node->ss.ss_currentRelation;
-	int			npassed = 0;
-	int			nresident = 0;
-
-	if (!source->is_open)
-		la_bitmap_source_open(source);
-
-	for (;;)
-	{
-		*blkno = la_bitmap_source_step(source);
-		if (*blkno == InvalidBlockNumber || *blkno >= source->nblocks)
-			return LA_SOURCE_END;
-		source->named++;
-		if (*blkno <= scan->current)
-		{
-			if (++npassed == LA_SKIP_PASSED)
-				return LA_SOURCE_PAUSE;
-			continue;
-		}
-
-		/* Begin where something is to be read. */
-		if (source->skip_resident && !RelationUsesLocalBuffers(rel) &&
-			la_block_is_resident(la_rel_locator(rel), MAIN_FORKNUM, *blkno))
-		{
-			scan->base.counters.blocks_hit_total++;
-			if (++nresident == LA_SKIP_RESIDENT)
-				return LA_SOURCE_FAR;
-			continue;
-		}
-		source->skip_resident = false;
-		return LA_SOURCE_BLOCK;
-	}
-}
-
-/*
- * May we go through the bitmap from its beginning to see how far ahead the
- * stream is?  Not where most of it was passed.
- */
-static bool
-la_bitmap_may_lead(const LaBitmapScan *scan)
-{
-	return scan->visited - scan->visited_before < LA_SKIP_PASSED &&
-		scan->source.named < LA_SKIP_PASSED;
-}
-
-/*
- * How many of the next blocks are resident?  On 18 the stream has asked for
- * them.  The source begins anew afterwards.
- */
-static int
-la_bitmap_lead(LaBitmapSource *source)
-{
-	Relation	rel = source->scan->node->ss.ss_currentRelation;
-	int			lead = 0;
-
-	la_bitmap_source_close(source);
-	la_bitmap_source_open(source);
-	for (int i = 0; i < LA_SKIP_PASSED && lead < LA_SKIP_RESIDENT; i++)
-	{
-		BlockNumber blkno = la_bitmap_source_step(source);
-
-		if (blkno == InvalidBlockNumber || blkno >= source->nblocks)
-			break;
-		if (blkno <= source->scan->current)
-			continue;
-		if (!la_block_is_resident(la_rel_locator(rel), MAIN_FORKNUM, blkno))
-			break;
-		lead++;
-	}
-	la_bitmap_source_close(source);
-	return lead;
-}
 
 /* -------------------------------------------------------------------------
  * The node's own prefetching
@@ -631,9 +365,7 @@ la_bitmap_work_reset(void *arg)
 		la_window_abandon(scan->window);
 	scan->window = NULL;
 	scan->context = NULL;
-	scan->source.is_open = false;
-	scan->source.copy = NULL;
-	scan->source.has_first = false;
+	la_bitmap_source_forget(&scan->source);
 }
 
 /*
@@ -654,8 +386,8 @@ la_bitmap_work_create(LaBitmapScan *scan, const LaMethod *method)
 	MemoryContextRegisterResetCallback(scan->context, callback);
 
 	scan->owner = la_guard_owner_create();
-	scan->source.source.next = la_bitmap_source_next;
-	scan->source.scan = scan;
+	la_bitmap_source_init(&scan->source, scan->context, scan->node,
+						  &scan->current, &scan->base.counters);
 	scan->window = la_window_open(scan->context, rel, method, &scan->pace,
 								  &scan->base.counters, scan->current);
 	scan->base.method_name = method->name;
@@ -791,7 +523,8 @@ la_bitmap_fill_body(void *arg)
 	if (la_window_is_empty(scan->window))
 	{
 		if (LA_HAVE_BITMAP_STREAM && scan->fills_buffers &&
-			la_bitmap_may_lead(scan))
+			la_bitmap_may_lead(&scan->source,
+							   scan->visited - scan->visited_before))
 			la_bitmap_pass(scan, la_bitmap_lead(&scan->source));
 		else
 			scan->source.skip_resident = true;
@@ -901,9 +634,7 @@ la_bitmap_restarts(Datum arg)
 		la_bitmap_enter(scan, LA_BITMAP_WATCHING);
 	if (scan->hold_until == PG_INT64_MAX)
 		scan->hold_until = 0;
-	scan->source.copy_steps = 0;
-	scan->source.has_first = false;
-	scan->source.is_too_long = false;
+	la_bitmap_source_restart(&scan->source);
 	scan->has_begun = false;
 	scan->current = InvalidBlockNumber;
 	BlockIdSet(&scan->current_id, InvalidBlockNumber);

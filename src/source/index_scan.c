@@ -896,12 +896,34 @@ la_switch(LaIndexScan *scan, BlockNumber blkno)
 }
 
 /*
+ * A scan that reads nothing is looked at ever more rarely.  Returns how many
+ * calls those are that are not to be looked at and the next, or 0.
+ *
+ * An index-only scan has no table blocks to count, so it may be left alone
+ * early: for as many entries as it has returned.
+ */
+static inline int
+la_cached_skip(LaIndexScan *scan)
+{
+	int			nskip = scan->cached_skip;
+
+	if (scan->is_dear)
+		return 0;
+	if (scan->cached < LA_CACHED_AFTER)
+		return scan->target.index_only ?
+			(int) Min(scan->target.position, LA_MAX_SKIP) : 0;
+	scan->cached_skip = Min(nskip * 2, LA_MAX_SKIP);
+	return nskip;
+}
+
+/*
  * The access method has answered; see where the scan is now.
  */
 static pg_noinline bool
 la_arrive(LaIndexScan *scan, ScanDirection direction, bool found)
 {
 	BlockNumber blkno;
+	int			nskip;
 
 	if (unlikely(direction != scan->target.direction))
 		la_turn(scan, direction);
@@ -925,12 +947,10 @@ la_arrive(LaIndexScan *scan, ScanDirection direction, bool found)
 		scan->gap_open = true;
 		scan->gap_timed = false;
 		scan->gap_reads = la_blocks_read();
-		if (scan->cached >= LA_CACHED_AFTER && !scan->is_dear)
-		{
+		nskip = la_cached_skip(scan);
+		if (nskip > 1)
 			la_skip(scan, la_leaf_may_skip(scan->target.leaf, scan->desc,
-										   direction, scan->cached_skip));
-			scan->cached_skip = Min(scan->cached_skip * 2, LA_MAX_SKIP);
-		}
+										   direction, nskip));
 		return true;
 	}
 

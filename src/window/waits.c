@@ -16,6 +16,7 @@
 
 #include <sys/resource.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "window/waits.h"
 
@@ -30,16 +31,44 @@
 #endif
 
 /*
+ * What has the kernel counted so far?  Nothing if it does not say.  Costs a
+ * system call.
+ */
+void
+la_usage(LaUsage *usage)
+{
+	struct rusage r;
+
+	memset(&r, 0, sizeof(r));
+	(void) getrusage(LA_RUSAGE_WHO, &r);
+	usage->sleeps = r.ru_nvcsw;
+	usage->reads = r.ru_inblock;
+}
+
+/*
+ * Does the kernel count what it reads for a process?  Linux does if it was
+ * built to; then it has this file.
+ */
+bool
+la_reads_are_counted(void)
+{
+	static int	answer = -1;
+
+	if (answer < 0)
+		answer = access("/proc/self/io", F_OK) == 0;
+	return answer == 1;
+}
+
+/*
  * How often has this process slept so far?  Costs a system call.
  */
 long
 la_sleeps(void)
 {
-	struct rusage usage;
+	LaUsage		usage;
 
-	if (getrusage(LA_RUSAGE_WHO, &usage) != 0)
-		return 0;
-	return usage.ru_nvcsw;
+	la_usage(&usage);
+	return usage.sleeps;
 }
 
 /*

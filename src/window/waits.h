@@ -22,6 +22,13 @@ la_blocks_read(void)
 	return pgBufferUsage.shared_blks_read + pgBufferUsage.local_blks_read;
 }
 
+/* What the kernel has counted of this process. */
+typedef struct LaUsage
+{
+	long		sleeps;			/* times that it went to sleep by itself */
+	long		reads;			/* what was read from storage, in sectors */
+} LaUsage;
+
 /* A visit that took less than this was no wait for storage. */
 #define LA_WAIT_MIN_NS		10000
 
@@ -40,6 +47,8 @@ typedef struct LaWaitShare
 
 extern bool la_wait_share_is_high(LaWaitShare *share, uint64 position,
 								  uint64 length);
+extern void la_usage(LaUsage *usage);
+extern bool la_reads_are_counted(void);
 extern long la_sleeps(void);
 extern bool la_has_slept(void);
 extern int64 la_cpu_ns(void);
