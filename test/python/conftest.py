@@ -32,6 +32,8 @@ CONF = {
     # For support.cold().
     "allow_in_place_tablespaces": "on",
     "checkpoint_timeout": "1h",
+    # VACUUM passes by a page that another process has pinned, to write it.
+    "bgwriter_lru_maxpages": "0",
     # Whatever hangs is to fail.
     "statement_timeout": "60s",
     "pg_lookahead.start_after": "0",
