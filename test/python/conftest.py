@@ -43,9 +43,7 @@ NewCluster = Callable[..., Cluster]
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line(
-        "markers", "log_may_have(pattern): what the server may well log"
-    )
+    config.addinivalue_line("markers", "log_may_have(pattern): what the server may well log")
     config.addinivalue_line("markers", "thorough: runs only on servers with assertions")
 
 
@@ -58,9 +56,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if (item.path.name == special) != under_valgrind:
             item.add_marker(pytest.mark.skip(reason=reason))
         elif item.get_closest_marker("thorough") and not _server().assertions:
-            item.add_marker(
-                pytest.mark.skip(reason="servers with assertions see to it")
-            )
+            item.add_marker(pytest.mark.skip(reason="servers with assertions see to it"))
 
 
 def _server() -> Server:
@@ -89,9 +85,7 @@ def server() -> Server:
 
 
 @pytest.fixture(scope="session")
-def template(
-    server: Server, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Path]:
+def template(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A fresh data directory, to be copied: cheaper than one initdb per cluster."""
     cluster = Cluster(server)
     cluster.init()
@@ -105,10 +99,7 @@ def new_cluster(server: Server, template: Path) -> Iterator[NewCluster]:
     made: list[Cluster] = []
 
     def make(
-        conf: Mapping[str, str] | None = None,
-        *,
-        start: bool = True,
-        preload: bool = True,
+        conf: Mapping[str, str] | None = None, *, start: bool = True, preload: bool = True
     ) -> Cluster:
         cluster = Cluster(server, conf={**CONF, **(conf or {})}, preload=preload)
         made.append(cluster)

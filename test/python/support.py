@@ -51,11 +51,7 @@ def variants_of(server: Server) -> list[Variant]:
     """Return the variants to test on a server, those of one cluster in a row."""
     if server.major < 18:
         return [Variant(None, "advice"), Variant(None, "worker"), Variant(None, "none")]
-    found = [
-        Variant("worker", "advice"),
-        Variant("worker", "aio"),
-        Variant("worker", "none"),
-    ]
+    found = [Variant("worker", "advice"), Variant("worker", "aio"), Variant("worker", "none")]
     found += [Variant("sync", "worker")]
     if server.io_uring:
         found += [Variant("io_uring", "aio")]
@@ -148,9 +144,7 @@ SEQUENTIAL_SCANS = {
 }
 
 
-def value(
-    connection: Connection, query: str, parameters: Sequence[object] | None = None
-) -> Any:
+def value(connection: Connection, query: str, parameters: Sequence[object] | None = None) -> Any:
     """Return the only column of the only row."""
     row = connection.execute(query, parameters).fetchone()
     assert row is not None
@@ -263,9 +257,7 @@ def gained(connection: Connection) -> Iterator[Change]:
 # Plans
 
 
-def plan_nodes(
-    connection: Connection, query: str, options: str = ""
-) -> list[dict[str, Any]]:
+def plan_nodes(connection: Connection, query: str, options: str = "") -> list[dict[str, Any]]:
     """Return every node of a query's plan, parents first."""
     document = value(connection, f"EXPLAIN (FORMAT json{options}) {query}")
 
@@ -277,9 +269,7 @@ def plan_nodes(
     return list(walk(document[0]["Plan"]))
 
 
-def require_node(
-    connection: Connection, query: str, kind: str, index: str | None = None
-) -> None:
+def require_node(connection: Connection, query: str, kind: str, index: str | None = None) -> None:
     """Fail unless the plan has this node: otherwise the test tests nothing."""
     nodes = plan_nodes(connection, query)
     for node in nodes:

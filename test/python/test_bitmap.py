@@ -132,15 +132,15 @@ def test_all_was_foreseen(cluster: Cluster, variant: Variant, name: str) -> None
 
 @pytest.mark.parametrize("leader", ["on", "off"])
 @pytest.mark.parametrize("name", QUERIES)
-def test_parallel(cluster: Cluster, variant: Variant, name: str, leader: str) -> None:
+def test_parallel(
+    cluster: Cluster, variant: Variant, name: str, leader: str
+) -> None:
     create(cluster)
     query = QUERIES[name]
     with connect(cluster) as connection:
         settings(connection, **PARALLEL, parallel_leader_participation=leader)
         nodes = plan_nodes(connection, query)
-        assert any(
-            n["Node Type"] == "Bitmap Heap Scan" and n["Parallel Aware"] for n in nodes
-        )
+        assert any(n["Node Type"] == "Bitmap Heap Scan" and n["Parallel Aware"] for n in nodes)
         settings(connection, pg_lookahead__enabled="off")
         without = sorted(rows(connection, query))
         settings(connection, pg_lookahead__enabled="on")
@@ -297,9 +297,6 @@ def test_a_limit_wastes_little(defaults: Cluster) -> None:
             ice_cold(defaults, connection, "bitmap")
             before = value(connection, "SELECT depth_max FROM pg_lookahead_session()")
             with gained(connection) as change:
-                rows(
-                    connection,
-                    f"SELECT id, filler FROM bitmap WHERE a < 8000 LIMIT {n}",
-                )
+                rows(connection, f"SELECT id, filler FROM bitmap WHERE a < 8000 LIMIT {n}")
             after = value(connection, "SELECT depth_max FROM pg_lookahead_session()")
             assert change.blocks_wasted <= max(before, after, STARTED)

@@ -114,15 +114,11 @@ def scan(connection: Connection, choice: random.Random) -> None:
     else:
         connection.execute(f"DECLARE c CURSOR FOR {query}")
         found = []
-        while some := rows(
-            connection, f"FETCH {choice.choice((10, 100, 1000))} FROM c"
-        ):
+        while some := rows(connection, f"FETCH {choice.choice((10, 100, 1000))} FROM c"):
             found += some
     assert sorted(found) == sorted(row for row in everything if belongs(row)), query
     # Once more, without the table where it is all-visible.
-    only = [
-        a for (a,) in rows(connection, "SELECT a FROM busy WHERE a >= 0 ORDER BY a")
-    ]
+    only = [a for (a,) in rows(connection, "SELECT a FROM busy WHERE a >= 0 ORDER BY a")]
     assert only == sorted(a for _, a in everything)
     connection.execute("COMMIT")
 
@@ -139,10 +135,7 @@ class Workers:
         self.threads: list[threading.Thread] = []
 
     def add(
-        self,
-        name: str,
-        body: Callable[[Connection, random.Random], None],
-        **conf: object,
+        self, name: str, body: Callable[[Connection, random.Random], None], **conf: object
     ) -> None:
         self.done[name] = 0
         thread = threading.Thread(target=self._run, args=(name, body, conf))
@@ -186,9 +179,7 @@ def io_methods(server: Server) -> list[str | None]:
 
 
 @pytest.mark.parametrize("which", [0, 1])
-def test_everything_at_once(
-    own_cluster: NewCluster, server: Server, which: int
-) -> None:
+def test_everything_at_once(own_cluster: NewCluster, server: Server, which: int) -> None:
     available = io_methods(server)
     if which >= len(available):
         pytest.skip("this server has one io_method")

@@ -92,9 +92,7 @@ def _condition(choice: random.Random, column: str) -> str:
     top = {"duplicates": 40, "gaps": 500}.get(column, ROWS)
     low = choice.randrange(top)
     high = min(top, low + choice.choice((top // 50, top // 10, top // 2)) + 1)
-    few = sorted(
-        choice.sample(range(top), min(top, choice.choice((3, 10, 200))) // 2 + 1)
-    )
+    few = sorted(choice.sample(range(top), min(top, choice.choice((3, 10, 200))) // 2 + 1))
     kinds = [
         f"{column} BETWEEN {low} AND {high}",
         f"{column} > {low}",
@@ -193,12 +191,7 @@ def _maybe_limited(choice: random.Random, sql: str, table: str) -> Query:
 
 def make_query(choice: random.Random) -> Query:
     """Return a random query."""
-    kinds: list[Callable[[random.Random, str], Query]] = [
-        _btree,
-        _nearest,
-        _unordered,
-        _join,
-    ]
+    kinds: list[Callable[[random.Random, str], Query]] = [_btree, _nearest, _unordered, _join]
     kind = choice.choices(kinds, weights=(6, 2, 2, 2))[0]
     return kind(choice, choice.choice(TABLES))
 
@@ -208,8 +201,7 @@ def is_index_scan(connection: Connection, query: Query) -> bool:
     ways = {
         node["Node Type"]
         for node in plan_nodes(connection, query.sql)
-        if node.get("Relation Name") == query.table
-        or node["Node Type"].startswith("Bitmap")
+        if node.get("Relation Name") == query.table or node["Node Type"].startswith("Bitmap")
     }
     return bool(ways) and ways <= {"Index Scan", "Index Only Scan"}
 
@@ -250,9 +242,7 @@ def setup(cluster: Cluster) -> None:
         connection.execute("ANALYZE")
 
 
-def compare(
-    cluster: Cluster, variant: Variant, choice: random.Random, count: int
-) -> int:
+def compare(cluster: Cluster, variant: Variant, choice: random.Random, count: int) -> int:
     """Run random queries; return how many blocks look-ahead issued."""
     setup(cluster)
     accepted = issued = 0
@@ -288,17 +278,10 @@ def compare(
             assert with_it == without, context
             assert not change.errors, context
 
-            settings(
-                connection,
-                **SEQUENTIAL_SCANS,
-                enable_hashjoin="on",
-                enable_mergejoin="on",
-            )
+            settings(connection, **SEQUENTIAL_SCANS, enable_hashjoin="on", enable_mergejoin="on")
             oracle = rows(connection, query.sql)
             assert ordered(with_it, query) == ordered(oracle, query), context
-    assert accepted >= MIN_ACCEPTED * count, (
-        f"only {accepted} of {count} queries were index scans"
-    )
+    assert accepted >= MIN_ACCEPTED * count, f"only {accepted} of {count} queries were index scans"
     return issued
 
 
@@ -308,9 +291,7 @@ def test_random_queries(cluster: Cluster, variant: Variant) -> None:
 
 
 @pytest.mark.parametrize("size", ["512kB", "2MB"])
-def test_tiny_shared_buffers(
-    own_cluster: NewCluster, server: Server, size: str
-) -> None:
+def test_tiny_shared_buffers(own_cluster: NewCluster, server: Server, size: str) -> None:
     """So few buffers that a window would be a good part of them."""
     cluster = own_cluster({"shared_buffers": size, "max_connections": "10"})
     choice = random.Random(f"{seed()} {size}")

@@ -49,9 +49,7 @@ BEFORE = 12
 TAKEN = 8
 
 # What the server may log about the damage.
-EXPECTED = (
-    r"page verification failed|invalid page|could not read block|checksum|zeroing"
-)
+EXPECTED = r"page verification failed|invalid page|could not read block|checksum|zeroing"
 
 # Tables: one for each kind of damage, and those of test_settings_that_ignore_damage.
 KINDS = ("bad_heap", "bad_leaf", "short_file")
@@ -109,11 +107,7 @@ def ask(connection: Connection, query: str) -> Answer:
         return Answer(cursor.fetchall() if cursor.description else [], notices, None)
     except psycopg.Error as error:
         diagnostic = error.diag
-        what = (
-            diagnostic.sqlstate,
-            diagnostic.message_primary,
-            diagnostic.message_detail,
-        )
+        what = (diagnostic.sqlstate, diagnostic.message_primary, diagnostic.message_detail)
         return Answer([], notices, what)
     finally:
         connection.remove_notice_handler(note)
@@ -175,8 +169,7 @@ def make_damage(cluster: Cluster) -> dict[str, Damage]:
             for table in tables
         }
         file = {
-            name: cluster.data
-            / value(connection, f"SELECT pg_relation_filepath('{name}')")
+            name: cluster.data / value(connection, f"SELECT pg_relation_filepath('{name}')")
             for name in (*tables, "bad_leaf_a")
         }
         connection.execute("CHECKPOINT")
@@ -204,18 +197,14 @@ def make_damage(cluster: Cluster) -> dict[str, Damage]:
     last = max(order["short_file"])
     with file["short_file"].open("r+b") as short:
         short.truncate((last - 2) * BLOCK)
-    cut = Damage(
-        "short_file", start_before(order["short_file"], {last - 2, last - 1, last})
-    )
+    cut = Damage("short_file", start_before(order["short_file"], {last - 2, last - 1, last}))
 
     cluster.start()
     return {damage.table: damage for damage in (*damages, leaf, cut)}
 
 
 @pytest.fixture(scope="session")
-def broken(
-    new_cluster: NewCluster,
-) -> Callable[[str | None], tuple[Cluster, dict[str, Damage]]]:
+def broken(new_cluster: NewCluster) -> Callable[[str | None], tuple[Cluster, dict[str, Damage]]]:
     """Clusters with damaged tables, by io_method."""
     made: dict[str | None, tuple[Cluster, dict[str, Damage]]] = {}
 
@@ -251,14 +240,9 @@ class Case:
         """Connect, with nothing of the tables in shared buffers."""
         connection = connect(self.cluster)
         settings(connection, **INDEX_SCANS, pg_lookahead__enabled="off")
-        require_node(
-            connection, self.damage.scan, "Index Scan", f"{self.damage.table}_a"
-        )
+        require_node(connection, self.damage.scan, "Index Scan", f"{self.damage.table}_a")
         # An index scan of a table some times the size of shared buffers.
-        value(
-            connection,
-            "SELECT sum(length(filler)) FROM (SELECT * FROM intact ORDER BY a) t",
-        )
+        value(connection, "SELECT sum(length(filler)) FROM (SELECT * FROM intact ORDER BY a) t")
         use(connection, self.variant, pg_lookahead__enabled="on" if enabled else "off")
         return connection
 
@@ -316,9 +300,7 @@ def test_damage_that_is_needed(case: Case) -> None:
     with case.session(enabled=True) as connection:
         assert ask(connection, case.damage.scan) == without
         # The session goes on, and looks ahead again.
-        count = (
-            "SELECT count(length) FROM (SELECT length(filler) FROM intact ORDER BY a) t"
-        )
+        count = "SELECT count(length) FROM (SELECT length(filler) FROM intact ORDER BY a) t"
         assert value(connection, count) == 6000
         if has_extension(case.cluster, "pg_buffercache"):
             settle(connection)
@@ -354,26 +336,19 @@ def test_settings_that_ignore_damage(
         pytest.skip("reads nothing")
     cluster, damages = broken(variant.io_method)
     answers = []
-    for table, enabled in (
-        (f"{setting}_without", False),
-        (f"{setting}_{variant.method}", True),
-    ):
+    for table, enabled in ((f"{setting}_without", False), (f"{setting}_{variant.method}", True)):
         damage = damages[table]
         with Case(cluster, damage, variant).session(enabled=enabled) as connection:
             connection.execute("BEGIN")
             if not enabled:
                 # The next variant of this cluster asks again.
-                connection.execute(
-                    "SET enable_indexscan = off; SET enable_seqscan = on"
-                )
+                connection.execute("SET enable_indexscan = off; SET enable_seqscan = on")
             connection.execute(f"SET {setting} = on")
             # One row on the page, so it is read once.
             until = f"a <= {damage.start + BEFORE} ORDER BY"
             answer = ask(connection, damage.scan.replace("ORDER BY", f"AND {until}"))
             connection.execute("COMMIT")
-        notices = [
-            (code, re.sub(r"[0-9]+", "N", text or "")) for code, text in answer.notices
-        ]
+        notices = [(code, re.sub(r"[0-9]+", "N", text or "")) for code, text in answer.notices]
         answers.append((answer.rows, notices, answer.error))
     without, with_it = answers
     assert without[1]

@@ -57,9 +57,7 @@ def connection(cluster: Cluster) -> Any:
 
 def explain(connection: Connection, form: str, query: str = SCAN) -> str:
     options = f"ANALYZE, BUFFERS, SUMMARY, FORMAT {form}"
-    return "\n".join(
-        str(line) for (line,) in rows(connection, f"EXPLAIN ({options}) {query}")
-    )
+    return "\n".join(str(line) for (line,) in rows(connection, f"EXPLAIN ({options}) {query}"))
 
 
 def test_xml(connection: Connection) -> None:
@@ -72,9 +70,7 @@ def test_xml(connection: Connection) -> None:
     else:
         found = query.find(f"{space}Look-Ahead/{space}Scan")
     assert found is not None
-    properties = {
-        child.tag[len(space) :].replace("-", " "): child.text for child in found
-    }
+    properties = {child.tag[len(space) :].replace("-", " "): child.text for child in found}
     assert set(properties) >= PROPERTIES
     assert set(properties) <= PROPERTIES | MORE_BEFORE_18
     assert int(properties["Blocks Issued"] or 0) > 0
@@ -107,9 +103,7 @@ def test_yaml(connection: Connection) -> None:
 
 
 @pytest.mark.parametrize("form", ["text", "json", "xml", "yaml"])
-def test_nothing_is_shown_where_nothing_was_done(
-    connection: Connection, form: str
-) -> None:
+def test_nothing_is_shown_where_nothing_was_done(connection: Connection, form: str) -> None:
     settings(connection, pg_lookahead__enabled="off")
     assert "Look-Ahead" not in explain(connection, form)
     settings(connection, pg_lookahead__enabled="on")
@@ -127,22 +121,16 @@ def test_execute(connection: Connection) -> None:
 
 
 def test_create_table_as(connection: Connection) -> None:
-    assert "Look-Ahead" in explain(
-        connection, "text", f"CREATE TEMP TABLE shown_copy AS {SCAN}"
-    )
+    assert "Look-Ahead" in explain(connection, "text", f"CREATE TEMP TABLE shown_copy AS {SCAN}")
     cold(connection, "shown")
-    connection.execute(
-        "CREATE MATERIALIZED VIEW shown_view AS SELECT 1 AS a WITH NO DATA"
-    )
+    connection.execute("CREATE MATERIALIZED VIEW shown_view AS SELECT 1 AS a WITH NO DATA")
     connection.execute("DROP MATERIALIZED VIEW shown_view")
 
 
 def test_explain_that_fails(connection: Connection) -> None:
     for form in ("text", "json"):
         with pytest.raises(Exception, match="division by zero"):
-            explain(
-                connection, form, "SELECT 1 / (a - 900), filler FROM shown ORDER BY a"
-            )
+            explain(connection, form, "SELECT 1 / (a - 900), filler FROM shown ORDER BY a")
         cold(connection, "shown")
         assert "Look-Ahead" in explain(connection, form)
 
@@ -169,9 +157,7 @@ def test_explain_within_explain(connection: Connection) -> None:
     outer = explain(connection, "json", "SELECT explain_it()")
     assert "Blocks Issued" not in outer
     cold(connection, "shown")
-    both = explain(
-        connection, "text", f"SELECT explain_it(), t.* FROM ({SCAN} LIMIT 300) t"
-    )
+    both = explain(connection, "text", f"SELECT explain_it(), t.* FROM ({SCAN} LIMIT 300) t")
     assert both.count("method=") == 1
 
 

@@ -83,15 +83,11 @@ def counters(connection: Connection, scope: str = "session") -> dict[str, int]:
         "SELECT extensions, pages_added, pages_returned, busy, errors"
         f" FROM pg_lookahead_extend() WHERE scope = '{scope}'",
     )[0]
-    return dict(
-        zip(("extensions", "added", "returned", "busy", "errors"), row, strict=True)
-    )
+    return dict(zip(("extensions", "added", "returned", "busy", "errors"), row, strict=True))
 
 
 def answer(connection: Connection, table: str) -> tuple[object, ...]:
-    return rows(
-        connection, f"SELECT count(*), sum(hashint8(a)), sum(length(b)) FROM {table}"
-    )[0]
+    return rows(connection, f"SELECT count(*), sum(hashint8(a)), sum(length(b)) FROM {table}")[0]
 
 
 def sound(connection: Connection, *tables: str) -> None:
@@ -205,9 +201,7 @@ def test_same_estimates(loaded: Cluster, connection: Connection, name: str) -> N
         setup(connection)
         load(connection, loaded, LOADS_OF_ONE_TABLE[name], table)
         for session in (connection, connect(loaded)):
-            estimates.append(
-                plan_nodes(session, f"SELECT * FROM {table}")[0]["Plan Rows"]
-            )
+            estimates.append(plan_nodes(session, f"SELECT * FROM {table}")[0]["Plan Rows"])
         session.close()
     unused = value(connection, "SELECT pg_lookahead_unused_pages('filled')")
     found = pages(connection, "filled")
@@ -216,11 +210,7 @@ def test_same_estimates(loaded: Cluster, connection: Connection, name: str) -> N
     stock = pages(connection, "plain")
     most = estimates[0] * 1.002
     least = estimates[0] * 0.998 * stock.used / stock.size
-    assert all(least <= estimate <= most for estimate in estimates), (
-        estimates,
-        stock,
-        found,
-    )
+    assert all(least <= estimate <= most for estimate in estimates), (estimates, stock, found)
 
 
 def test_small_tables_are_the_same(connection: Connection) -> None:
@@ -258,18 +248,14 @@ def test_spare_pages_are_next(connection: Connection) -> None:
     connection.execute("INSERT INTO filled SELECT * FROM source")
     first = pages(connection, "filled")
     assert first.spare > 10
-    connection.execute(
-        f"INSERT INTO filled SELECT * FROM source LIMIT {(first.spare - 5) * 50}"
-    )
+    connection.execute(f"INSERT INTO filled SELECT * FROM source LIMIT {(first.spare - 5) * 50}")
     second = pages(connection, "filled")
     assert second.size == first.size
     assert second.used > first.used
 
 
 @pytest.mark.parametrize("statement", ["insert", "copy"])
-def test_values_beside_the_table(
-    loaded: Cluster, connection: Connection, statement: str
-) -> None:
+def test_values_beside_the_table(loaded: Cluster, connection: Connection, statement: str) -> None:
     """The table for large values grows ahead as well."""
     large = "SELECT i, repeat('x', 5000) FROM generate_series(1, 1500) i"
     connection.execute("CREATE TABLE filled (a int, b text)")
@@ -401,10 +387,7 @@ def test_triggers_look_at_the_table(
     assert seen == [(n, n - 1) for n in range(20000, ROWS + 1, 20000)]
     assert answer(connection, "filled") == answer(connection, "source")
     sound(connection, "filled")
-    script(
-        connection,
-        "DROP TABLE filled, looked; DROP FUNCTION looks(); DROP FUNCTION looks(int)",
-    )
+    script(connection, "DROP TABLE filled, looked; DROP FUNCTION looks(); DROP FUNCTION looks(int)")
 
 
 def test_functions_look_at_the_table(loaded: Cluster, connection: Connection) -> None:
@@ -417,9 +400,7 @@ def test_functions_look_at_the_table(loaded: Cluster, connection: Connection) ->
         "CREATE TABLE plain (a int CHECK (looks(a) = a), b text,"
         " c bigint DEFAULT (pgstattuple('filled')).table_len / 8192)"
     )
-    connection.execute(
-        f"COPY (SELECT * FROM source LIMIT 300) TO '{loaded.dir}/few.copy'"
-    )
+    connection.execute(f"COPY (SELECT * FROM source LIMIT 300) TO '{loaded.dir}/few.copy'")
     connection.execute(f"COPY plain (a, b) FROM '{loaded.dir}/few.copy'")
     assert value(connection, "SELECT count(*) FROM plain") == 300
     # The function itself, in the statement that fills the table.
@@ -434,9 +415,7 @@ def test_functions_look_at_the_table(loaded: Cluster, connection: Connection) ->
         " SELECT a, b, (pgstattuple('filled'::text)).tuple_count * 0 AS c FROM source LIMIT 300"
     )
     assert value(connection, "SELECT count(*) FROM filled") == 300
-    script(
-        connection, "DROP FUNCTION looks() CASCADE; DROP FUNCTION looks(int) CASCADE"
-    )
+    script(connection, "DROP FUNCTION looks() CASCADE; DROP FUNCTION looks(int) CASCADE")
 
 
 def test_errors_leave_nothing_behind(loaded: Cluster, connection: Connection) -> None:
@@ -525,19 +504,8 @@ CRASHES = (
 
 @pytest.fixture
 def crashing(own_cluster: NewCluster) -> Cluster:
-    """A cluster that may crash, on a disk that counts.
-
-    VACUUM leaves the dead rows of a page that another process has pinned, so
-    the background writer writes nothing here.
-    """
-    cluster = own_cluster(
-        {
-            **LOADS,
-            "fsync": "on",
-            "restart_after_crash": "off",
-            "bgwriter_lru_maxpages": "0",
-        }
-    )
+    """A cluster that may crash, on a disk that counts."""
+    cluster = own_cluster({**LOADS, "fsync": "on", "restart_after_crash": "off"})
     need_extensions(cluster, "pg_freespacemap", "pgstattuple", "amcheck")
     with connect(cluster) as connection:
         script(connection, SOURCE)
@@ -581,9 +549,7 @@ def test_crash(crashing: Cluster) -> None:
             assert found.lost == 0, found
             connection.execute("INSERT INTO filled SELECT * FROM source")
             again = pages(connection, "filled")
-            assert again.size <= max(
-                found.size, again.used + again.used // SIXTEENTH + 2
-            )
+            assert again.size <= max(found.size, again.used + again.used // SIXTEENTH + 2)
             assert value(connection, "SELECT count(*) FROM filled") == kept + ROWS
             sound(connection, "filled")
 
@@ -653,9 +619,7 @@ def test_no_space(own_cluster: NewCluster) -> None:
             sound(connection, table)
             connection.execute(f"VACUUM {table}")
         assert counters(connection)["errors"] > 0
-        counts = [
-            value(connection, f"SELECT count(*) FROM {t}") for t in ("plain", "filled")
-        ]
+        counts = [value(connection, f"SELECT count(*) FROM {t}") for t in ("plain", "filled")]
         assert counts[0] == counts[1]
 
 
@@ -737,9 +701,7 @@ def test_standby_and_backup(own_cluster: NewCluster, server: Server) -> None:
         expected = answer(connection, "filled")
     with connect(standby) as connection:
         for _ in range(300):
-            if value(
-                connection, "SELECT pg_last_wal_replay_lsn() >= %s::pg_lsn", (target,)
-            ):
+            if value(connection, "SELECT pg_last_wal_replay_lsn() >= %s::pg_lsn", (target,)):
                 break
             time.sleep(0.1)
         assert answer(connection, "filled") == expected
@@ -750,34 +712,23 @@ def test_standby_and_backup(own_cluster: NewCluster, server: Server) -> None:
                 break
             time.sleep(0.1)
         connection.execute("INSERT INTO filled SELECT * FROM source")
-        assert (
-            value(connection, "SELECT count(*) FROM filled")
-            == int(str(expected[0])) + ROWS
-        )
+        assert value(connection, "SELECT count(*) FROM filled") == int(str(expected[0])) + ROWS
         connection.execute("VACUUM filled")
         assert pages(connection, "filled").lost == 0
         sound(connection, "filled")
 
 
 @pytest.mark.parametrize("statement", ["insert", "copy"])
-def test_rows_that_come_and_go(
-    loaded: Cluster, connection: Connection, statement: str
-) -> None:
+def test_rows_that_come_and_go(loaded: Cluster, connection: Connection, statement: str) -> None:
     """A table that lives on the room that VACUUM makes does not grow for ever."""
-    connection.execute(
-        f"COPY (SELECT * FROM source LIMIT 30000) TO '{loaded.dir}/some.copy'"
-    )
+    connection.execute(f"COPY (SELECT * FROM source LIMIT 30000) TO '{loaded.dir}/some.copy'")
     for table, setup in (("filled", on), ("plain", off)):
         setup(connection)
         connection.execute(f"CREATE TABLE {table} (n serial, a int, b text)")
         connection.execute(f"INSERT INTO {table} (a, b) SELECT * FROM source")
         for turn in range(12):
             # Half of the rows of all pages, or all rows of some.
-            which = (
-                "n % 2 = 0"
-                if turn % 2
-                else f"n <= (SELECT min(n) + 15000 FROM {table})"
-            )
+            which = "n % 2 = 0" if turn % 2 else f"n <= (SELECT min(n) + 15000 FROM {table})"
             connection.execute(
                 f"DELETE FROM {table} WHERE n IN"
                 f" (SELECT n FROM {table} WHERE {which} ORDER BY n LIMIT 30000)"
@@ -786,9 +737,7 @@ def test_rows_that_come_and_go(
             if statement == "copy":
                 connection.execute(f"COPY {table} (a, b) FROM '{loaded.dir}/some.copy'")
             else:
-                connection.execute(
-                    f"INSERT INTO {table} (a, b) SELECT * FROM source LIMIT 30000"
-                )
+                connection.execute(f"INSERT INTO {table} (a, b) SELECT * FROM source LIMIT 30000")
     filled, plain = pages(connection, "filled"), pages(connection, "plain")
     assert answer(connection, "filled")[0] == answer(connection, "plain")[0]
     assert filled.size <= plain.size * 9 // 8, (filled, plain)

@@ -66,11 +66,7 @@ WORKER = "pg_lookahead index space"
 @pytest.fixture(scope="module")
 def built(own_cluster: NewCluster) -> Iterator[Cluster]:
     cluster = own_cluster(
-        {
-            "shared_buffers": "64MB",
-            "max_wal_size": "2GB",
-            "maintenance_work_mem": "64MB",
-        }
+        {"shared_buffers": "64MB", "max_wal_size": "2GB", "maintenance_work_mem": "64MB"}
     )
     has_extension(cluster, "amcheck")
     with slow_tablespace(cluster, allocate_us=ALLOCATE_US):
@@ -215,16 +211,9 @@ def test_same_as_without(built: Cluster, connection: Connection, name: str) -> N
         script(connection, statements)
         after = counters(connection)
         tidy(built, connection, *indexes)
-        sizes.append(
-            [value(connection, f"SELECT pg_relation_size('{i}')") for i in indexes]
-        )
+        sizes.append([value(connection, f"SELECT pg_relation_size('{i}')") for i in indexes])
         for index in indexes:
-            if (
-                value(
-                    connection, f"SELECT relam FROM pg_class WHERE relname = '{index}'"
-                )
-                == 403
-            ):
+            if value(connection, f"SELECT relam FROM pg_class WHERE relname = '{index}'") == 403:
                 sound(connection, index)
         script(connection, DROP)
         assert after["builds"] - before["builds"] == (builds if setting != "0" else 0)
@@ -283,18 +272,14 @@ def test_errors(built: Cluster, connection: Connection) -> None:
     connection.execute("CREATE INDEX made ON source (b)")
     tidy(built, connection, "made")
     with pytest.raises(psycopg.Error, match="could not create unique index"):
-        connection.execute(
-            "CREATE UNIQUE INDEX CONCURRENTLY made_2 ON source ((a / 2))"
-        )
+        connection.execute("CREATE UNIQUE INDEX CONCURRENTLY made_2 ON source ((a / 2))")
     no_worker(built)
     connection.execute("DROP INDEX made_2")
 
 
 @pytest.mark.parametrize("how", ["pg_cancel_backend", "pg_terminate_backend"])
 @pytest.mark.parametrize("kind", ["", "CONCURRENTLY"])
-def test_interrupted(
-    built: Cluster, connection: Connection, how: str, kind: str
-) -> None:
+def test_interrupted(built: Cluster, connection: Connection, how: str, kind: str) -> None:
     failures = []
     other = connect(built)
     pid = other.info.backend_pid
@@ -323,9 +308,7 @@ def test_killed_worker(built: Cluster, connection: Connection) -> None:
     result = []
     with connect(built) as other:
         thread = threading.Thread(
-            target=lambda: result.append(
-                other.execute("CREATE INDEX made ON source (c, b)")
-            )
+            target=lambda: result.append(other.execute("CREATE INDEX made ON source (c, b)"))
         )
         thread.start()
         os.kill(a_worker(built), 15)
@@ -366,10 +349,7 @@ def test_writers(built: Cluster, connection: Connection) -> None:
     connection.execute("SET enable_seqscan = off")
     connection.execute("SET enable_bitmapscan = off")
     connection.execute("VACUUM busy")
-    assert (
-        value(connection, "SELECT count(*) FROM (SELECT b FROM busy ORDER BY b) x")
-        == count
-    )
+    assert value(connection, "SELECT count(*) FROM (SELECT b FROM busy ORDER BY b) x") == count
     connection.execute("DROP TABLE busy")
 
 
@@ -402,9 +382,7 @@ def test_no_space(own_cluster: NewCluster) -> None:
     has_extension(cluster, "amcheck")
     small = cluster.dir / "small"
     small.mkdir()
-    subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=40m", "tmpfs", str(small)], check=True
-    )
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=40m", "tmpfs", str(small)], check=True)
     privilege.give(small)
     try:
         with slow_tablespace(cluster, small, allocate_us=ALLOCATE_US):
@@ -424,32 +402,22 @@ def _no_space(cluster: Cluster) -> None:
         assert after["pages"] == before["pages"]
         sound(connection, "made")
         with pytest.raises(psycopg.Error, match="could not extend file"):
-            connection.execute(
-                "CREATE INDEX made_2 ON source (c, a) WITH (fillfactor = 20)"
-            )
+            connection.execute("CREATE INDEX made_2 ON source (c, a) WITH (fillfactor = 20)")
         no_worker(cluster)
         # With steps that are small enough there is room for some.
         connection.execute("SET pg_lookahead.index_extend_size = '128kB'")
         before = counters(connection)
         with pytest.raises(psycopg.Error, match="could not extend file"):
-            connection.execute(
-                "CREATE INDEX made_2 ON source (c, a) WITH (fillfactor = 20)"
-            )
+            connection.execute("CREATE INDEX made_2 ON source (c, a) WITH (fillfactor = 20)")
         assert counters(connection)["pages"] > before["pages"]
         no_worker(cluster)
         sound(connection, "made")
-        assert (
-            value(connection, "SELECT count(*) FROM source WHERE a > 0") == MEDIUM_ROWS
-        )
+        assert value(connection, "SELECT count(*) FROM source WHERE a > 0") == MEDIUM_ROWS
 
 
 def test_no_worker_to_be_had(own_cluster: NewCluster) -> None:
     cluster = own_cluster(
-        {
-            "shared_buffers": "64MB",
-            "max_worker_processes": "0",
-            "pg_lookahead.io_workers": "0",
-        }
+        {"shared_buffers": "64MB", "max_worker_processes": "0", "pg_lookahead.io_workers": "0"}
     )
     with connect(cluster) as connection:
         connection.execute(MEDIUM)
@@ -458,9 +426,7 @@ def test_no_worker_to_be_had(own_cluster: NewCluster) -> None:
         after = counters(connection)
         assert after["errors"] == before["errors"] + 1
         assert after["builds"] == before["builds"]
-        assert (
-            value(connection, "SELECT count(*) FROM source WHERE a > 0") == MEDIUM_ROWS
-        )
+        assert value(connection, "SELECT count(*) FROM source WHERE a > 0") == MEDIUM_ROWS
 
 
 def test_crash(own_cluster: NewCluster) -> None:

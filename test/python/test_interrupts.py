@@ -175,9 +175,7 @@ def test_cancel(tables: Cluster, variant: Variant) -> None:
     with start(tables, variant) as connection, connect(tables) as other:
         query = Background(connection, SLOW)
         time.sleep(0.3)
-        assert value(
-            other, "SELECT pg_cancel_backend(%s)", (connection.info.backend_pid,)
-        )
+        assert value(other, "SELECT pg_cancel_backend(%s)", (connection.info.backend_pid,))
         assert isinstance(query.join(), psycopg.errors.QueryCanceled)
         check(tables, connection)
 
@@ -189,9 +187,7 @@ def test_terminate(tables: Cluster, variant: Variant) -> None:
             connection = start(tables, variant)
             query = Background(connection, SLOW)
             time.sleep(pause)
-            assert value(
-                other, "SELECT pg_terminate_backend(%s)", (connection.info.backend_pid,)
-            )
+            assert value(other, "SELECT pg_terminate_backend(%s)", (connection.info.backend_pid,))
             assert query.join() is not None
             connection.close()
         no_pins(tables)
@@ -205,11 +201,7 @@ def test_terminate_idle_cursor(tables: Cluster, variant: Variant) -> None:
     connection.execute(f"BEGIN; DECLARE c CURSOR FOR {SCAN}")
     assert rows(connection, "FETCH 10 FROM c") == ALL_ROWS[:10]
     with connect(tables) as other:
-        value(
-            other,
-            "SELECT pg_terminate_backend(%s, 10000)",
-            (connection.info.backend_pid,),
-        )
+        value(other, "SELECT pg_terminate_backend(%s, 10000)", (connection.info.backend_pid,))
     connection.close()
     with start(tables, variant) as connection:
         check(tables, connection)
@@ -269,9 +261,7 @@ def test_cursor_of_a_subtransaction(tables: Cluster, variant: Variant) -> None:
         check(tables, connection)
 
 
-def test_cursor_that_fails_in_a_subtransaction(
-    tables: Cluster, variant: Variant
-) -> None:
+def test_cursor_that_fails_in_a_subtransaction(tables: Cluster, variant: Variant) -> None:
     with start(tables, variant) as connection:
         connection.execute("BEGIN")
         connection.execute(
@@ -374,13 +364,9 @@ def test_sigkill(crashing: Callable[[Variant], Cluster], variant: Variant) -> No
             check(cluster, connection)
 
 
-def test_immediate_shutdown(
-    crashing: Callable[[Variant], Cluster], variant: Variant
-) -> None:
+def test_immediate_shutdown(crashing: Callable[[Variant], Cluster], variant: Variant) -> None:
     cluster = crashing(variant)
-    with LogWatch(
-        cluster, allowed=["immediate shutdown|terminating|recovery|not yet|starting"]
-    ):
+    with LogWatch(cluster, allowed=["immediate shutdown|terminating|recovery|not yet|starting"]):
         connection = start(cluster, variant)
         connection.execute(f"BEGIN; DECLARE c CURSOR FOR {SCAN}")
         rows(connection, "FETCH 10 FROM c")
@@ -390,9 +376,7 @@ def test_immediate_shutdown(
             check(cluster, connection)
 
 
-def test_fast_shutdown_mid_scan(
-    crashing: Callable[[Variant], Cluster], variant: Variant
-) -> None:
+def test_fast_shutdown_mid_scan(crashing: Callable[[Variant], Cluster], variant: Variant) -> None:
     cluster = crashing(variant)
     with LogWatch(cluster, allowed=["terminating connection"]):
         connection = start(cluster, variant)

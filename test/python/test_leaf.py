@@ -114,9 +114,7 @@ def test_same_rows(tables: Cluster, variant: Variant, name: str) -> None:
     "name", ["forward", "backward", "grown_backward", "list", "dense_list", "wide", "plain_grown",
              "deduplicated", "skip"],
 )  # fmt: skip
-def test_cursor(
-    tables: Cluster, variant: Variant, name: str, sizes: tuple[int, ...]
-) -> None:
+def test_cursor(tables: Cluster, variant: Variant, name: str, sizes: tuple[int, ...]) -> None:
     case = CASES[name]
     with connect(tables) as connection:
         settings(connection, **case.plan)
@@ -137,9 +135,7 @@ def test_cursor(
              "grown", "grown_backward", "wide", "wide_backward", "fast_root", "deleted_pages",
              "deleted_pages_backward", "bitmap", "bitmap_grown", "plain_grown"],
 )  # fmt: skip
-def test_what_is_read_was_foreseen(
-    tables: Cluster, variant: Variant, name: str
-) -> None:
+def test_what_is_read_was_foreseen(tables: Cluster, variant: Variant, name: str) -> None:
     """Nearly every leaf page is foreseen, hardly one in vain."""
     if not variant.reads:
         pytest.skip("reads nothing")
@@ -190,21 +186,14 @@ def test_table_and_index(own_cluster: NewCluster, server: Server) -> None:
     query = "SELECT a, f FROM both_cold ORDER BY k"
     with connect(cluster) as connection:
         script(connection, WIDE)
-        use(
-            connection,
-            Variant("worker", "aio"),
-            pg_lookahead__max_distance=256,
-            **INDEX_SCANS,
-        )
+        use(connection, Variant("worker", "aio"), pg_lookahead__max_distance=256, **INDEX_SCANS)
         require_node(connection, query, "Index Scan", "both_cold_k")
         cold(connection, "both_cold")
         cold_index(connection, "both_cold_k")
         with leaves_of(connection, "both_cold_k") as leaves:
             rows(connection, query)
         assert leaves.depth_max > 32
-        pages = value(
-            connection, "SELECT relpages FROM pg_class WHERE relname = 'both_cold'"
-        )
+        pages = value(connection, "SELECT relpages FROM pg_class WHERE relname = 'both_cold'")
         seen = "SELECT blocks_used FROM pg_stat_lookahead WHERE relname = 'both_cold'"
         assert value(connection, seen) >= MIN_USED * pages
 
@@ -220,9 +209,7 @@ def random_case(choice: random.Random) -> Case:
     """Return a query over one of the indexes, with conditions at random."""
     index = choice.choice(("leafy_a", "leafy_be", "leafy_d", "leafy_n", "leafy_u", "leafy_s",
                            "grown_k", "holes_k", "shrunk_k"))  # fmt: skip
-    first = {"leafy_be": "b", "grown_k": "k", "holes_k": "k", "shrunk_k": "k"}.get(
-        index, index[-1]
-    )
+    first = {"leafy_be": "b", "grown_k": "k", "holes_k": "k", "shrunk_k": "k"}.get(index, index[-1])
     second = {"leafy_be": "e", "leafy_d": "id", "leafy_n": "id"}.get(index)
     top = {"b": 50, "u": 50, "s": 3, "n": 997}.get(first, 30000)
     low = choice.randrange(top)
@@ -288,16 +275,11 @@ def test_random_queries(tables: Cluster, variant: Variant) -> None:
             distance = choice.choice((8, 64, 256, 4096))
             use(connection, variant, pg_lookahead__max_distance=distance)
             chill(connection, case)
-            with (
-                leaves_of(connection, case.index) as leaves,
-                gained(connection) as change,
-            ):
+            with leaves_of(connection, case.index) as leaves, gained(connection) as change:
                 if choice.random() < 0.6:
                     found = rows(connection, case.query)
                 else:
-                    found = fetch(
-                        connection, case.query, (choice.choice((13, 200, 2000)),)
-                    )
+                    found = fetch(connection, case.query, (choice.choice((13, 200, 2000)),))
             assert found == without, case
             assert not change.errors, case
             issued += leaves.blocks_issued
@@ -316,13 +298,7 @@ def test_tiny_shared_buffers(own_cluster: NewCluster, server: Server) -> None:
     methods = ("aio", "advice") if server.major >= 18 else ("advice",)
     with connect(cluster) as connection:
         for method in methods:
-            for name in (
-                "forward",
-                "backward",
-                "grown_backward",
-                "plain_grown",
-                "bitmap",
-            ):
+            for name in ("forward", "backward", "grown_backward", "plain_grown", "bitmap"):
                 case = CASES[name]
                 settings(connection, **case.plan, pg_lookahead__method=method)
                 without = without_look_ahead(connection, case.query)
@@ -397,9 +373,7 @@ def test_scroll(tables: Cluster, variant: Variant, name: str) -> None:
                 if choice.random() < 0.1:
                     move = f"{choice.choice(('FORWARD', 'BACKWARD'))} 3000"
                 done.append(move)
-                assert rows(connection, f"FETCH {move} FROM c") == oracle.fetch(move), (
-                    done
-                )
+                assert rows(connection, f"FETCH {move} FROM c") == oracle.fetch(move), done
             connection.execute("COMMIT")
         assert not change.errors
 
@@ -467,9 +441,7 @@ def test_rescans_of_a_bitmap(tables: Cluster, variant: Variant, name: str) -> No
     query, index = NESTED_BITMAPS[name]
     case = Case(query, BITMAP, index)
     with connect(tables) as connection:
-        settings(
-            connection, **{**case.plan, "enable_sort": "on"}, enable_mergejoin="off"
-        )
+        settings(connection, **{**case.plan, "enable_sort": "on"}, enable_mergejoin="off")
         require_node(connection, query, BITMAP, index)
         without = without_look_ahead(connection, query)
         use(connection, variant)
@@ -483,14 +455,8 @@ def test_rescans_of_a_bitmap(tables: Cluster, variant: Variant, name: str) -> No
 CHANGES = {
     "update": ("UPDATE altered SET t = 'changed' WHERE k > 3000", PLAIN),
     # New entries come in front of the scan, which must not see them.
-    "update_key": (
-        "UPDATE altered SET k = k + 700 WHERE k BETWEEN 1000 AND 6000",
-        PLAIN,
-    ),
-    "update_bitmap": (
-        "UPDATE altered SET k = k + 700 WHERE k BETWEEN 1000 AND 6000",
-        BITMAP,
-    ),
+    "update_key": ("UPDATE altered SET k = k + 700 WHERE k BETWEEN 1000 AND 6000", PLAIN),
+    "update_bitmap": ("UPDATE altered SET k = k + 700 WHERE k BETWEEN 1000 AND 6000", BITMAP),
     "delete": ("DELETE FROM altered WHERE k < 6000", PLAIN),
 }
 
@@ -547,9 +513,7 @@ def test_mark_and_restore(tables: Cluster, variant: Variant, kind: str) -> None:
             assert rows(connection, query) == without
         assert not change.errors
         assert (leaves.blocks_issued > 0) == variant.reads
-        settings(
-            connection, **SEQUENTIAL_SCANS, enable_hashjoin="on", enable_mergejoin="off"
-        )
+        settings(connection, **SEQUENTIAL_SCANS, enable_hashjoin="on", enable_mergejoin="off")
         assert sorted(rows(connection, query)) == sorted(without)
 
 
@@ -557,22 +521,15 @@ def test_two_scans_of_one_index(tables: Cluster, variant: Variant) -> None:
     """Two cursors over one index, in two directions, by turns."""
     forward, backward = CASES["forward"], CASES["backward"]
     with start(tables, variant, forward) as connection:
-        up, down = (
-            without_look_ahead(connection, case.query) for case in (forward, backward)
-        )
+        up, down = (without_look_ahead(connection, case.query) for case in (forward, backward))
         chill(connection, forward)
         with gained(connection) as change:
             connection.execute("BEGIN")
             connection.execute(f"DECLARE up CURSOR FOR {forward.query}")
             connection.execute(f"DECLARE down CURSOR FOR {backward.query}")
             for place in range(0, ROWS, 1000):
-                assert (
-                    rows(connection, "FETCH 1000 FROM up") == up[place : place + 1000]
-                )
-                assert (
-                    rows(connection, "FETCH 1000 FROM down")
-                    == down[place : place + 1000]
-                )
+                assert rows(connection, "FETCH 1000 FROM up") == up[place : place + 1000]
+                assert rows(connection, "FETCH 1000 FROM down") == down[place : place + 1000]
             connection.execute("COMMIT")
         assert not change.errors
         assert (change.blocks_issued > 0) == variant.reads
@@ -606,9 +563,7 @@ def test_parallel(tables: Cluster, variant: Variant, name: str, leader: str) -> 
     with connect(tables) as connection:
         settings(
             connection,
-            **{**BITMAP_SCANS, **PARALLEL}
-            if kind == BITMAP
-            else {**ORDERED, **PARALLEL},
+            **{**BITMAP_SCANS, **PARALLEL} if kind == BITMAP else {**ORDERED, **PARALLEL},
             parallel_leader_participation=leader,
         )
         if kind == PLAIN:
@@ -630,9 +585,7 @@ def test_parallel(tables: Cluster, variant: Variant, name: str, leader: str) -> 
         assert (leaves.blocks_issued > 0) == variant.reads
 
 
-def test_parallel_processes_do_not_wait_for_each_other(
-    tables: Cluster, variant: Variant
-) -> None:
+def test_parallel_processes_do_not_wait_for_each_other(tables: Cluster, variant: Variant) -> None:
     """One has the right to the next page, the other is reading that page ahead.
 
     The latter must not wait for the former before its read has come to an end
@@ -654,9 +607,7 @@ def test_parallel_processes_do_not_wait_for_each_other(
 
 @pytest.mark.parametrize("kind", ["TEMP", "UNLOGGED"])
 @pytest.mark.parametrize("direction", ["ASC", "DESC"])
-def test_kinds_of_tables(
-    tables: Cluster, variant: Variant, kind: str, direction: str
-) -> None:
+def test_kinds_of_tables(tables: Cluster, variant: Variant, kind: str, direction: str) -> None:
     with connect(tables) as connection:
         connection.execute("DROP TABLE IF EXISTS kept")
         script(
@@ -699,11 +650,7 @@ def test_switches(tables: Cluster, variant: Variant) -> None:
             ("on", "off", ["grown"]),
             ("on", "on", ["grown", "grown_k"]),
         ):
-            settings(
-                connection,
-                pg_lookahead__enabled=enabled,
-                pg_lookahead__leafscan=leafscan,
-            )
+            settings(connection, pg_lookahead__enabled=enabled, pg_lookahead__leafscan=leafscan)
             chill(connection, case)
             connection.execute("SELECT pg_stat_lookahead_reset()")
             rows(connection, case.query)
@@ -781,9 +728,7 @@ def test_explain(tables: Cluster, variant: Variant, name: str) -> None:
 
 def explain_text(connection: Connection, query: str) -> str:
     options = "ANALYZE, BUFFERS, SUMMARY, COSTS off, TIMING off"
-    return "\n".join(
-        line for (line,) in rows(connection, f"EXPLAIN ({options}) {query}")
-    )
+    return "\n".join(line for (line,) in rows(connection, f"EXPLAIN ({options}) {query}"))
 
 
 def test_explain_text(tables: Cluster) -> None:
@@ -822,15 +767,11 @@ def test_every_format(tables: Cluster, form: str) -> None:
 
 
 @pytest.mark.parametrize("leader", ["on", "off"])
-def test_explain_shows_the_workers_share(
-    tables: Cluster, variant: Variant, leader: str
-) -> None:
+def test_explain_shows_the_workers_share(tables: Cluster, variant: Variant, leader: str) -> None:
     query, kind, index = PARALLEL_CASES["count"]
     case = Case(query, kind, index)
     with connect(tables) as connection:
-        settings(
-            connection, **{**ORDERED, **PARALLEL}, parallel_leader_participation=leader
-        )
+        settings(connection, **{**ORDERED, **PARALLEL}, parallel_leader_participation=leader)
         use(connection, variant)
         chill(connection, case)
         with leaves_of(connection, index) as leaves:
@@ -854,10 +795,7 @@ def defaults(own_cluster: NewCluster) -> Cluster:
 FEW = {
     "limit": ("SELECT a FROM leafy ORDER BY a LIMIT {n}", "leafy_a"),
     "limit_backward": ("SELECT a FROM leafy ORDER BY a DESC LIMIT {n}", "leafy_a"),
-    "limit_from": (
-        "SELECT k FROM grown WHERE k > 15000 ORDER BY k LIMIT {n}",
-        "grown_k",
-    ),
+    "limit_from": ("SELECT k FROM grown WHERE k > 15000 ORDER BY k LIMIT {n}", "grown_k"),
     "hidden_limit": (
         "SELECT * FROM (SELECT a FROM leafy ORDER BY a OFFSET 0) t WHERE a > -{n} LIMIT {n}",
         "leafy_a",
@@ -894,9 +832,7 @@ def few_blocks(
 
 @pytest.mark.parametrize("n", [1, 10, 100])
 @pytest.mark.parametrize("name", FEW)
-def test_not_one_block_more(
-    defaults: Cluster, server: Server, name: str, n: int
-) -> None:
+def test_not_one_block_more(defaults: Cluster, server: Server, name: str, n: int) -> None:
     text, index = FEW[name]
     query = text.format(n=n)
     methods = ["auto", "aio"] if server.major >= 18 else ["auto"]
@@ -925,14 +861,7 @@ def test_not_one_block_more(
 def test_rows_are_right_with_defaults(defaults: Cluster) -> None:
     """Wherever it starts, if it does, the rows are right."""
     with connect(defaults) as connection:
-        for name in (
-            "forward",
-            "backward",
-            "grown",
-            "grown_backward",
-            "plain_grown",
-            "bitmap",
-        ):
+        for name in ("forward", "backward", "grown", "grown_backward", "plain_grown", "bitmap"):
             case = CASES[name]
             settings(connection, **case.plan)
             without = without_look_ahead(connection, case.query)

@@ -137,9 +137,7 @@ def scan(connection: Connection, choice: random.Random) -> None:
 
     kind = choice.choice(list(KINDS))
     settings(connection, **COMMON, **KINDS[kind])
-    low, high = (
-        sorted(choice.sample(range(KEYS), 2)) if choice.random() < 0.5 else (0, KEYS)
-    )
+    low, high = sorted(choice.sample(range(KEYS), 2)) if choice.random() < 0.5 else (0, KEYS)
     few = sorted(choice.sample(range(KEYS), 300))
     expected = [row for row in everything if low <= row[0] <= high]
     query = f"{EVERYTHING} WHERE k BETWEEN {low} AND {high}"
@@ -156,9 +154,7 @@ def scan(connection: Connection, choice: random.Random) -> None:
     else:
         connection.execute(f"DECLARE c CURSOR FOR {query}")
         found = []
-        while some := rows(
-            connection, f"FETCH {choice.choice((10, 300, 2000))} FROM c"
-        ):
+        while some := rows(connection, f"FETCH {choice.choice((10, 300, 2000))} FROM c"):
             found += some
     if kind == "Bitmap Index Scan":
         found.sort()
@@ -177,10 +173,7 @@ class Workers:
         self.threads: list[threading.Thread] = []
 
     def add(
-        self,
-        name: str,
-        body: Callable[[Connection, random.Random], None],
-        **conf: object,
+        self, name: str, body: Callable[[Connection, random.Random], None], **conf: object
     ) -> None:
         self.done[name] = 0
         thread = threading.Thread(target=self._run, args=(name, body, conf))
@@ -218,9 +211,7 @@ class Workers:
 
 
 @pytest.mark.parametrize("which", [0, 1])
-def test_changes_of_the_index(
-    own_cluster: NewCluster, server: Server, which: int
-) -> None:
+def test_changes_of_the_index(own_cluster: NewCluster, server: Server, which: int) -> None:
     available = io_methods(server)
     if which >= len(available):
         pytest.skip("this server has one io_method")
@@ -257,8 +248,6 @@ def test_changes_of_the_index(
                 settle(connection)
                 assert pins(connection) == []
             settings(connection, **SEQUENTIAL_SCANS)
-            count = value(
-                connection, f"SELECT count(*) FROM leaves WHERE k % {APART} = 0"
-            )
+            count = value(connection, f"SELECT count(*) FROM leaves WHERE k % {APART} = 0")
             assert count == SENTINELS * ROWS_OF_SENTINEL
     cluster.close()

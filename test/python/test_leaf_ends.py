@@ -76,9 +76,7 @@ def tables(cluster: Cluster) -> Cluster:
 # Errors, cancels, transactions, changes of the index under a cursor
 
 
-@pytest.mark.parametrize(
-    "name", ["forward", "backward", "plain_grown", "bitmap_between"]
-)
+@pytest.mark.parametrize("name", ["forward", "backward", "plain_grown", "bitmap_between"])
 def test_error_in_the_query(tables: Cluster, variant: Variant, name: str) -> None:
     case = CASES[name]
     column = case.query.split()[1].strip(",")
@@ -218,9 +216,7 @@ def changing(cluster: Cluster, name: str) -> Case:
         "ALTER INDEX {t}_k SET TABLESPACE elsewhere",
     ],
 )
-def test_statements_that_cannot_run_now(
-    tables: Cluster, variant: Variant, statement: str
-) -> None:
+def test_statements_that_cannot_run_now(tables: Cluster, variant: Variant, statement: str) -> None:
     """As without look-ahead: refused in the same session, and others wait."""
     case = changing(tables, "kept_open")
     expected = [(k,) for k in range(12000, 0, -1)]
@@ -246,9 +242,7 @@ def test_statements_that_cannot_run_now(
 @pytest.mark.parametrize(
     "statement", ["REINDEX INDEX CONCURRENTLY {t}_k", "DROP INDEX CONCURRENTLY {t}_k"]
 )
-def test_concurrent_statements(
-    tables: Cluster, variant: Variant, statement: str
-) -> None:
+def test_concurrent_statements(tables: Cluster, variant: Variant, statement: str) -> None:
     """They begin under the cursor and end when it has."""
     case = changing(tables, "kept_open")
     failed: list[BaseException] = []
@@ -295,9 +289,7 @@ def test_changes_under_the_cursor(tables: Cluster, variant: Variant) -> None:
                 other.execute(
                     f"INSERT INTO kept_open SELECT {low} + g % 50, g FROM generate_series(1, 900) g"
                 )
-                other.execute(
-                    f"DELETE FROM kept_open WHERE k BETWEEN {low + 60} AND {low + 900}"
-                )
+                other.execute(f"DELETE FROM kept_open WHERE k BETWEEN {low + 60} AND {low + 900}")
                 other.execute("VACUUM (INDEX_CLEANUP on) kept_open")
             found += rows(connection, "FETCH ALL FROM c")
             connection.execute("COMMIT")
@@ -362,9 +354,7 @@ class Damage:
 
 
 @pytest.fixture(scope="module")
-def broken(
-    own_cluster: NewCluster,
-) -> Callable[[str | None], tuple[Cluster, dict[str, Damage]]]:
+def broken(own_cluster: NewCluster) -> Callable[[str | None], tuple[Cluster, dict[str, Damage]]]:
     """Clusters with tables whose indexes are damaged, by io_method."""
     made: dict[str | None, tuple[Cluster, dict[str, Damage]]] = {}
 
@@ -407,10 +397,7 @@ def make_damage(cluster: Cluster) -> dict[str, Damage]:
     # The planner goes down at both ends, the scan at one of them.
     spoil(files["bad_parent"], tree.parents[1])
     cluster.start()
-    return {
-        "bad_leaf": Damage("bad_leaf", before + 1),
-        "bad_parent": Damage("bad_parent", 0),
-    }
+    return {"bad_leaf": Damage("bad_leaf", before + 1), "bad_parent": Damage("bad_parent", 0)}
 
 
 @pytest.mark.parametrize("kind", [ONLY, PLAIN])
@@ -484,12 +471,7 @@ def test_damaged_leaf_beside_a_bitmap(
 
 @pytest.mark.parametrize(
     ("direction", "tolerant"),
-    [
-        ("ASC", ""),
-        ("DESC", ""),
-        ("ASC", "zero_damaged_pages"),
-        ("DESC", "ignore_checksum_failure"),
-    ],
+    [("ASC", ""), ("DESC", ""), ("ASC", "zero_damaged_pages"), ("DESC", "ignore_checksum_failure")],
 )
 def test_damaged_parent(
     variant: Variant,
@@ -508,10 +490,7 @@ def test_damaged_parent(
         without = ask(connection, needs_it)
         assert without.error is not None, "the damage does no harm: the test is broken"
     cluster.restart()
-    with (
-        LogWatch(cluster, allowed=[f"{EXPECTED}|zeroing"]),
-        connect(cluster) as connection,
-    ):
+    with LogWatch(cluster, allowed=[f"{EXPECTED}|zeroing"]), connect(cluster) as connection:
         if tolerant:
             settings(connection, **{tolerant: "on"})
         use(connection, variant, **ORDERED)
@@ -532,10 +511,7 @@ def test_damaged_parent(
             assert ask(other, needs_it) == without
         # The session goes on, and looks ahead of others.
         with leaves_of(connection, "bad_parent_k"):
-            assert (
-                value(connection, "SELECT count(*) FROM bad_parent WHERE k < 5000")
-                == 4999
-            )
+            assert value(connection, "SELECT count(*) FROM bad_parent WHERE k < 5000") == 4999
 
 
 # ---------------------------------------------------------------------------
@@ -574,9 +550,7 @@ def test_standby(own_cluster: NewCluster, server: Server) -> None:
                     ("SELECT k FROM sent WHERE k > 500 ORDER BY k DESC", ONLY),
                     ("SELECT k, id FROM sent WHERE k > 500 ORDER BY k DESC", PLAIN),
                 ):
-                    check_on_standby(
-                        primary, standby, Variant(None, method), query, kind
-                    )
+                    check_on_standby(primary, standby, Variant(None, method), query, kind)
             with connect(primary) as connection:
                 # Splits, deleted pages, a new index.
                 low = 1000 + 3000 * step

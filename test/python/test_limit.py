@@ -51,9 +51,7 @@ def defaults(own_cluster: NewCluster, server: Server) -> Cluster:
     return cluster
 
 
-def blocks(
-    cluster: Cluster, connection: Connection, query: str
-) -> tuple[int, int, list[object]]:
+def blocks(cluster: Cluster, connection: Connection, query: str) -> tuple[int, int, list[object]]:
     """Return blocks read and hit by a query of an ice-cold table, by two accounts."""
     ice_cold(cluster, connection, "few")
     cold_index(connection, "few_a", "few_b")
@@ -73,9 +71,7 @@ def blocks(
 
 @pytest.mark.parametrize("n", [1, 2, 4, 8])
 @pytest.mark.parametrize("name", QUERIES)
-def test_not_one_block_more(
-    defaults: Cluster, server: Server, name: str, n: int
-) -> None:
+def test_not_one_block_more(defaults: Cluster, server: Server, name: str, n: int) -> None:
     query = QUERIES[name].format(n=n)
     methods = ["auto", "aio"] if server.major >= 18 else ["auto"]
     with connect(defaults) as connection:

@@ -111,9 +111,7 @@ def test_functions_load_the_library(bare: Cluster) -> None:
         assert is_loaded(connection)
 
 
-@pytest.mark.parametrize(
-    "query", ["TABLE pg_stat_lookahead", "SELECT pg_stat_lookahead_reset()"]
-)
+@pytest.mark.parametrize("query", ["TABLE pg_stat_lookahead", "SELECT pg_stat_lookahead_reset()"])
 def test_view_says_what_is_missing(bare: Cluster, query: str) -> None:
     with connect(bare) as connection:
         with pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState) as failure:
@@ -125,9 +123,7 @@ def test_view_says_what_is_missing(bare: Cluster, query: str) -> None:
 
 def test_session_preload_for_a_role(bare: Cluster) -> None:
     with connect(bare) as connection:
-        connection.execute(
-            "ALTER ROLE eager SET session_preload_libraries = 'pg_lookahead'"
-        )
+        connection.execute("ALTER ROLE eager SET session_preload_libraries = 'pg_lookahead'")
         connection.execute("ALTER ROLE eager SET pg_lookahead.start_after = 0")
     with connect(bare, user="eager") as connection:
         assert is_loaded(connection)
@@ -141,9 +137,7 @@ def test_session_preload_for_a_database(bare: Cluster) -> None:
         connection.execute(
             "ALTER DATABASE elsewhere_db SET session_preload_libraries = 'pg_lookahead'"
         )
-        connection.execute(
-            "ALTER DATABASE elsewhere_db SET pg_lookahead.max_distance = 64"
-        )
+        connection.execute("ALTER DATABASE elsewhere_db SET pg_lookahead.max_distance = 64")
     with connect(bare, "elsewhere_db") as connection:
         # Without the extension's objects, too.
         assert is_loaded(connection)
@@ -214,21 +208,14 @@ def test_shared_preload(cluster: Cluster) -> None:
         with connect(cluster, user="careful") as connection:
             assert value(connection, "SHOW pg_lookahead.enabled") == "off"
             assert value(connection, "SHOW pg_lookahead.max_distance") == "64kB"
-            method, reason = rows(
-                connection, "SELECT method, reason FROM pg_lookahead_status()"
-            )[0]
+            method, reason = rows(connection, "SELECT method, reason FROM pg_lookahead_status()")[0]
             assert method == "none"
             assert "enabled" in reason
             connection.execute("SET pg_lookahead.enabled = on")
-            assert (
-                value(connection, "SELECT method FROM pg_lookahead_status()")
-                == "advice"
-            )
+            assert value(connection, "SELECT method FROM pg_lookahead_status()") == "advice"
     finally:
         with connect(cluster) as connection:
-            connection.execute(
-                "ALTER DATABASE postgres RESET pg_lookahead.max_distance"
-            )
+            connection.execute("ALTER DATABASE postgres RESET pg_lookahead.max_distance")
             connection.execute("DROP ROLE careful")
 
 

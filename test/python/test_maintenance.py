@@ -89,9 +89,7 @@ def scans(connection: Connection, table: str = "maintained") -> tuple[int, int, 
         "SELECT scans, blocks_issued, blocks_hit FROM pg_stat_lookahead"
         f" WHERE relid = '{table}'::regclass",
     )
-    return (
-        (int(found[0][0]), int(found[0][1]), int(found[0][2])) if found else (0, 0, 0)
-    )
+    return (int(found[0][0]), int(found[0][1]), int(found[0][2])) if found else (0, 0, 0)
 
 
 def errors(connection: Connection) -> int:
@@ -119,10 +117,7 @@ def followed(connection: Connection, statements: str, table: str = "maintained")
 
 
 def copy_slowly(connection: Connection) -> None:
-    with (
-        connection.cursor() as cursor,
-        cursor.copy("COPY maintained TO STDOUT") as copy,
-    ):
+    with connection.cursor() as cursor, cursor.copy("COPY maintained TO STDOUT") as copy:
         for number, _ in enumerate(copy):
             if number % 500 == 0:
                 time.sleep(0.01)
@@ -144,9 +139,7 @@ def test_it_is_there(connection: Connection) -> None:
     [
         pytest.param("CREATE INDEX made ON maintained (slow(a))", id="btree"),
         pytest.param("CREATE INDEX made ON maintained USING brin (slow(a))", id="brin"),
-        pytest.param(
-            "CREATE INDEX CONCURRENTLY made ON maintained (slow(a))", id="concurrently"
-        ),
+        pytest.param("CREATE INDEX CONCURRENTLY made ON maintained (slow(a))", id="concurrently"),
         pytest.param(
             "SET max_parallel_maintenance_workers = 2; SET min_parallel_table_scan_size = 0;"
             " CREATE INDEX made ON maintained (slow(a))",
@@ -159,9 +152,7 @@ def test_index_builds(connection: Connection, statements: str) -> None:
         # A synchronized scan that begins where another one has stopped.
         rows(connection, "SELECT a FROM maintained OFFSET 20000 LIMIT 1")
         assert followed(connection, statements) > BLOCKS / 3
-        count = value(
-            connection, "SELECT count(*) FROM maintained WHERE slow(a) IS NOT NULL"
-        )
+        count = value(connection, "SELECT count(*) FROM maintained WHERE slow(a) IS NOT NULL")
         assert count == BLOCKS * 20
         assert followed(connection, "REINDEX INDEX made") > BLOCKS / 3
     finally:
@@ -316,19 +307,13 @@ def test_files_of_the_same_transaction(connection: Connection) -> None:
     )
     wait_for(lambda: owners(connection) == 0)
     assert errors(connection) == 0
-    assert (
-        value(connection, "SELECT count(*) FROM fresh WHERE slow(a) > 0") == BLOCKS * 20
-    )
+    assert value(connection, "SELECT count(*) FROM fresh WHERE slow(a) > 0") == BLOCKS * 20
     connection.execute("DROP TABLE fresh")
 
 
 def test_the_table_goes(connection: Connection, watched: Cluster) -> None:
     """DROP, TRUNCATE and rewriting wait for nobody and leave nothing behind."""
-    for statement in (
-        "TRUNCATE {}",
-        "ALTER TABLE {} ALTER a TYPE bigint",
-        "DROP TABLE {}",
-    ):
+    for statement in ("TRUNCATE {}", "ALTER TABLE {} ALTER a TYPE bigint", "DROP TABLE {}"):
         with connect(watched) as other:
             connection.execute("CREATE TABLE going AS SELECT * FROM maintained")
             script(other, SLOW_VACUUM)
@@ -372,7 +357,5 @@ def test_the_watcher_dies(connection: Connection, watched: Cluster) -> None:
         other.execute("SELECT pg_terminate_backend(%s)", (first,))
     wait_for(lambda: watcher(connection) not in (None, first))
     assert owners(connection) == 0
-    assert (
-        followed(connection, "CREATE INDEX made ON maintained (slow(a))") > BLOCKS / 3
-    )
+    assert followed(connection, "CREATE INDEX made ON maintained (slow(a))") > BLOCKS / 3
     connection.execute("DROP INDEX made")

@@ -51,9 +51,7 @@ def tables(cluster: Cluster) -> Cluster:
 
 
 def used(connection: Connection) -> int:
-    return int(
-        value(connection, "SELECT sum(used_bytes) FROM pg_backend_memory_contexts")
-    )
+    return int(value(connection, "SELECT sum(used_bytes) FROM pg_backend_memory_contexts"))
 
 
 def ours(connection: Connection) -> list[str]:
@@ -120,15 +118,9 @@ def test_wide_window(tables: Cluster, variant: Variant) -> None:
     """The largest distance costs less than a megabyte for a scan."""
     with connect(tables) as connection:
         use(connection, variant, **INDEX_SCANS)
-        settings(
-            connection,
-            pg_lookahead__max_distance=4096,
-            pg_lookahead__io_concurrency=1000,
-        )
+        settings(connection, pg_lookahead__max_distance=4096, pg_lookahead__io_concurrency=1000)
         connection.execute("BEGIN")
-        connection.execute(
-            "DECLARE c CURSOR FOR SELECT a, filler FROM counted_bytes ORDER BY a"
-        )
+        connection.execute("DECLARE c CURSOR FOR SELECT a, filler FROM counted_bytes ORDER BY a")
         rows(connection, "FETCH 1 FROM c")
         before = used(connection)
         rows(connection, "FETCH 500 FROM c")

@@ -98,11 +98,7 @@ def served_by(connection: Connection, table: str, method: str) -> bool:
 
 @pytest.mark.parametrize(("io_method", "direct", "service"), EXPECTED)
 def test_which_method_serves(
-    own_cluster: NewCluster,
-    server: Server,
-    io_method: str | None,
-    direct: bool,
-    service: bool,
+    own_cluster: NewCluster, server: Server, io_method: str | None, direct: bool, service: bool
 ) -> None:
     cluster = start(own_cluster, server, io_method, direct, service)
     with LogWatch(cluster), connect(cluster) as connection:
@@ -122,9 +118,7 @@ def test_which_method_serves(
             assert row[4]
             assert row[5] == 0
             assert row[6] == (0 if service else None)
-            assert served_by(connection, "served", setting) == (expected != "none"), (
-                setting
-            )
+            assert served_by(connection, "served", setting) == (expected != "none"), setting
 
             # Temporary tables are nobody else's to read.
             reads = not direct and setting != "none"
@@ -162,11 +156,7 @@ def test_few_handles(own_cluster: NewCluster, server: Server, concurrency: str) 
         pytest.skip("I/O handles are of 18 and later")
     method = "io_uring" if server.io_uring else "worker"
     cluster = own_cluster(
-        {
-            "io_method": method,
-            "io_max_concurrency": concurrency,
-            "statement_timeout": "20s",
-        }
+        {"io_method": method, "io_max_concurrency": concurrency, "statement_timeout": "20s"}
     )
     with LogWatch(cluster), connect(cluster) as connection:
         script(connection, SETUP)
@@ -177,9 +167,7 @@ def test_few_handles(own_cluster: NewCluster, server: Server, concurrency: str) 
             "SELECT count(*), sum(length(x.filler) + length(y.filler)) FROM served x"
             " JOIN served y ON x.a = y.a WHERE x.a IN (SELECT a FROM served)"
         )
-        settings(
-            connection, enable_hashjoin="off", enable_nestloop="off", enable_sort="off"
-        )
+        settings(connection, enable_hashjoin="off", enable_nestloop="off", enable_sort="off")
         cold(connection, "served")
         assert rows(connection, query) == [(2000, 400000)]
     cluster.close()

@@ -65,32 +65,16 @@ QUERIES = {
         "Index Scan",
         True,
     ),
-    "merge": (
-        "SELECT a, filler FROM shared_out WHERE a > 300 ORDER BY a",
-        "Index Scan",
-        True,
-    ),
-    "backward": (
-        "SELECT a, filler FROM shared_out ORDER BY a DESC",
-        "Index Scan",
-        True,
-    ),
+    "merge": ("SELECT a, filler FROM shared_out WHERE a > 300 ORDER BY a", "Index Scan", True),
+    "backward": ("SELECT a, filler FROM shared_out ORDER BY a DESC", "Index Scan", True),
     "list": (
         "SELECT count(*), sum(a), sum(length(filler)) FROM shared_out"
         f" WHERE b IN ({', '.join(map(str, range(3, 99, 2)))}) AND a > 1000",
         "Index Scan",
         False,
     ),
-    "index_only": (
-        "SELECT a FROM shared_out WHERE a > 300 ORDER BY a",
-        "Index Only Scan",
-        True,
-    ),
-    "limit": (
-        "SELECT a, filler FROM shared_out ORDER BY a LIMIT 700",
-        "Index Scan",
-        True,
-    ),
+    "index_only": ("SELECT a FROM shared_out WHERE a > 300 ORDER BY a", "Index Only Scan", True),
+    "limit": ("SELECT a, filler FROM shared_out ORDER BY a LIMIT 700", "Index Scan", True),
     "join": (
         "SELECT k, sum(o.id) FROM shared_out o JOIN shared_keys ON b = k"
         " WHERE a > 2000 AND o.filler <> '' GROUP BY k",
@@ -109,9 +93,7 @@ def create(cluster: Cluster) -> None:
 def require_parallel(connection: Connection, query: str, kind: str) -> None:
     nodes = plan_nodes(connection, query)
     assert any(node["Node Type"].startswith("Gather") for node in nodes), nodes
-    assert any(
-        node["Node Type"] == kind and node["Parallel Aware"] for node in nodes
-    ), nodes
+    assert any(node["Node Type"] == kind and node["Parallel Aware"] for node in nodes), nodes
 
 
 def comparable(found: list[Row], is_ordered: bool) -> list[Row]:
@@ -150,9 +132,7 @@ def test_same_rows(cluster: Cluster, variant: Variant, name: str, leader: str) -
 
 def look_ahead_of(connection: Connection, query: str) -> list[dict[str, Any]]:
     """Return what EXPLAIN shows of look-ahead in the table, as it is in 18 or before."""
-    text = value(
-        connection, f"EXPLAIN (ANALYZE, BUFFERS, SUMMARY, FORMAT json) {query}"
-    )
+    text = value(connection, f"EXPLAIN (ANALYZE, BUFFERS, SUMMARY, FORMAT json) {query}")
     document = text if isinstance(text, list) else json.loads(text)
     found = [
         entry
@@ -171,9 +151,7 @@ def look_ahead_of(connection: Connection, query: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("leader", ["on", "off"])
-def test_explain_shows_the_workers_share(
-    cluster: Cluster, variant: Variant, leader: str
-) -> None:
+def test_explain_shows_the_workers_share(cluster: Cluster, variant: Variant, leader: str) -> None:
     create(cluster)
     query = QUERIES["range"][0]
     with connect(cluster) as connection:
@@ -194,9 +172,7 @@ def test_explain_shows_the_workers_share(
             if variant.reads:
                 assert total > 0
                 assert leader == "on" or own.blocks_issued == 0
-            assert re.fullmatch(
-                r"advice|aio|worker|none|parallel workers", str(shown[0]["Method"])
-            )
+            assert re.fullmatch(r"advice|aio|worker|none|parallel workers", str(shown[0]["Method"]))
 
 
 def test_rescans(cluster: Cluster, variant: Variant) -> None:
@@ -217,9 +193,7 @@ def test_rescans(cluster: Cluster, variant: Variant) -> None:
 
 def test_error_in_a_worker(cluster: Cluster, variant: Variant) -> None:
     create(cluster)
-    query = (
-        "SELECT sum(1 / (a - 3001)), sum(length(filler)) FROM shared_out WHERE a > 100"
-    )
+    query = "SELECT sum(1 / (a - 3001)), sum(length(filler)) FROM shared_out WHERE a > 100"
     with connect(cluster) as connection:
         settings(connection, **PARALLEL)
         use(connection, variant)
@@ -245,9 +219,7 @@ def test_cursor(cluster: Cluster, variant: Variant) -> None:
         with gained(connection):
             connection.execute("BEGIN")
             connection.execute(f"DECLARE c NO SCROLL CURSOR FOR {query}")
-            found = rows(connection, "FETCH 10 FROM c") + rows(
-                connection, "FETCH ALL FROM c"
-            )
+            found = rows(connection, "FETCH 10 FROM c") + rows(connection, "FETCH ALL FROM c")
             connection.execute("COMMIT")
         assert found == expected
 

@@ -46,9 +46,7 @@ TARGET = "'[0.5,0.5,0.4,0.6,0.1,0.9,0.5,0.5]'"
 
 
 def nearest(table: str, limit: int, where: str = "") -> str:
-    return (
-        f"SELECT id, filler FROM {table} {where} ORDER BY v <-> {TARGET} LIMIT {limit}"
-    )
+    return f"SELECT id, filler FROM {table} {where} ORDER BY v <-> {TARGET} LIMIT {limit}"
 
 
 @pytest.fixture
@@ -104,17 +102,13 @@ def test_same_rows(vectors: Cluster, variant: Variant, kind: str) -> None:
 def test_distances_are_right(vectors: Cluster, variant: Variant, kind: str) -> None:
     """Against a scan without index, as far as an approximate index goes."""
     table, index = INDEXES[kind]
-    query = (
-        f"SELECT v <-> {TARGET} AS d, id FROM {table} ORDER BY v <-> {TARGET} LIMIT 100"
-    )
+    query = f"SELECT v <-> {TARGET} AS d, id FROM {table} ORDER BY v <-> {TARGET} LIMIT 100"
     with start(vectors) as connection:
         require_node(connection, query, "Index Scan", index)
         use(connection, variant)
         cold(connection, table)
         found = rows(connection, query)
-        exact = {
-            i: d for d, i in rows(connection, f"SELECT v <-> {TARGET}, id FROM {table}")
-        }
+        exact = {i: d for d, i in rows(connection, f"SELECT v <-> {TARGET}, id FROM {table}")}
         assert [d for d, _ in found] == sorted(d for d, _ in found)
         assert all(exact[i] == d for d, i in found)
         best = sorted(exact, key=lambda i: exact[i])[:100]
@@ -144,9 +138,7 @@ def test_cursor_and_rescan(vectors: Cluster, variant: Variant, kind: str) -> Non
             connection.execute("BEGIN")
             connection.execute(f"DECLARE c CURSOR FOR {nearest(table, 120)}")
             found = rows(connection, "FETCH 7 FROM c")
-            found += rows(connection, "FETCH 50 FROM c") + rows(
-                connection, "FETCH ALL FROM c"
-            )
+            found += rows(connection, "FETCH 50 FROM c") + rows(connection, "FETCH ALL FROM c")
             connection.execute("COMMIT")
         assert found == by_cursor
 
@@ -156,9 +148,7 @@ def test_changes_meanwhile(vectors: Cluster, variant: Variant) -> None:
     with start(vectors) as connection, start(vectors) as other:
         connection.execute("DROP TABLE IF EXISTS moving")
         connection.execute("CREATE TABLE moving AS SELECT * FROM vectors")
-        connection.execute(
-            "CREATE INDEX moving_v ON moving USING hnsw (v vector_l2_ops)"
-        )
+        connection.execute("CREATE INDEX moving_v ON moving USING hnsw (v vector_l2_ops)")
         query = nearest("moving", 150)
         require_node(connection, query, "Index Scan", "moving_v")
         use(connection, variant)
@@ -170,9 +160,7 @@ def test_changes_meanwhile(vectors: Cluster, variant: Variant) -> None:
         found = rows(connection, "FETCH 10 FROM c")
         ids = ", ".join(str(i) for i, _ in expected[::3])
         other.execute(f"DELETE FROM moving WHERE id IN ({ids})")
-        other.execute(
-            "INSERT INTO moving SELECT id + 10000, v, 'new' FROM vectors WHERE id < 200"
-        )
+        other.execute("INSERT INTO moving SELECT id + 10000, v, 'new' FROM vectors WHERE id < 200")
         other.execute("VACUUM moving")
         found += rows(connection, "FETCH ALL FROM c")
         connection.execute("COMMIT")

@@ -67,15 +67,9 @@ QUERIES = {
     "backward": ("SELECT a, id FROM pinned ORDER BY a DESC", "Index Scan"),
     "index_only": ("SELECT a FROM pinned WHERE a > 10 ORDER BY a", "Index Only Scan"),
     "hash": ("SELECT id FROM pinned WHERE b = 7", "Index Scan"),
-    "gist": (
-        "SELECT id FROM pinned WHERE p <@ box '((0,0),(3000,3000))'",
-        "Index Scan",
-    ),
+    "gist": ("SELECT id FROM pinned WHERE p <@ box '((0,0),(3000,3000))'", "Index Scan"),
     "nearest": ("SELECT id FROM pinned ORDER BY p <-> point '(9,9)'", "Index Scan"),
-    "unlogged": (
-        "SELECT a, filler FROM unlogged WHERE a > 10 ORDER BY a",
-        "Index Scan",
-    ),
+    "unlogged": ("SELECT a, filler FROM unlogged WHERE a > 10 ORDER BY a", "Index Scan"),
     "merge": (
         "SELECT x.id, y.id FROM pinned x JOIN pinned y ON x.a = y.b AND y.id > 2",
         "Merge Join",
@@ -105,9 +99,7 @@ def tables(cluster: Cluster) -> Cluster:
     return cluster
 
 
-def prepared(
-    connection: Connection, name: str, variant: Variant, *, enabled: bool
-) -> str:
+def prepared(connection: Connection, name: str, variant: Variant, *, enabled: bool) -> str:
     """Set a session up for a query, with cold tables; return the query."""
     query, node = QUERIES[name]
     use(
@@ -170,9 +162,7 @@ def test_vacuum_freeze_beside_an_idle_cursor(tables: Cluster, variant: Variant) 
         cold(connection, "pages")
         use(connection, variant, **INDEX_SCANS)
         connection.execute("BEGIN")
-        connection.execute(
-            "DECLARE c CURSOR FOR SELECT a, filler FROM pages ORDER BY a"
-        )
+        connection.execute("DECLARE c CURSOR FOR SELECT a, filler FROM pages ORDER BY a")
         assert [a for a, _ in rows(connection, "FETCH 25 FROM c")] == list(range(25))
         settle(other)
         assert len(pins(other, "pages", "pages_a")) == 1

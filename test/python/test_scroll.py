@@ -128,18 +128,13 @@ class Oracle:
         return found
 
 
-def scroll(
-    connection: Connection, query: str, oracle: Oracle, choice: random.Random
-) -> None:
+def scroll(connection: Connection, query: str, oracle: Oracle, choice: random.Random) -> None:
     done = []
     connection.execute(f"DECLARE c SCROLL CURSOR FOR {query}")
     for _ in range(MOVES):
         move = random_move(choice, len(oracle.rows))
         done.append(move)
-        assert rows(connection, f"FETCH {move} FROM c") == oracle.fetch(move), (
-            query,
-            done,
-        )
+        assert rows(connection, f"FETCH {move} FROM c") == oracle.fetch(move), (query, done)
     connection.execute("CLOSE c")
 
 
@@ -150,9 +145,7 @@ def test_random_moves(cluster: Cluster, variant: Variant, name: str) -> None:
     choice = random.Random(f"{seed()} {name} {variant}")
     with connect(cluster) as connection:
         use(connection, variant, **INDEX_SCANS, cursor_tuple_fraction=1)
-        settings(
-            connection, enable_hashjoin="off", enable_sort="off", enable_nestloop="off"
-        )
+        settings(connection, enable_hashjoin="off", enable_sort="off", enable_nestloop="off")
         settings(connection, pg_lookahead__max_distance=choice.choice((8, 64, 256)))
         assert node in {found["Node Type"] for found in plan_nodes(connection, query)}
         settings(connection, pg_lookahead__enabled="off")
@@ -176,10 +169,7 @@ def test_two_cursors_over_one_table(cluster: Cluster, variant: Variant) -> None:
     forward, backward = QUERIES["btree"][0], QUERIES["backward"][0]
     with connect(cluster) as connection:
         use(connection, variant, **INDEX_SCANS)
-        oracles = {
-            "c": Oracle(rows(connection, forward)),
-            "d": Oracle(rows(connection, backward)),
-        }
+        oracles = {"c": Oracle(rows(connection, forward)), "d": Oracle(rows(connection, backward))}
         cold(connection, "scrolled")
         connection.execute("BEGIN")
         connection.execute(f"DECLARE c SCROLL CURSOR FOR {forward}")
@@ -187,9 +177,7 @@ def test_two_cursors_over_one_table(cluster: Cluster, variant: Variant) -> None:
         for _ in range(MOVES):
             name = choice.choice("cd")
             move = random_move(choice, len(oracles[name].rows))
-            assert rows(connection, f"FETCH {move} FROM {name}") == oracles[name].fetch(
-                move
-            ), move
+            assert rows(connection, f"FETCH {move} FROM {name}") == oracles[name].fetch(move), move
         connection.execute("COMMIT")
 
 
@@ -212,9 +200,7 @@ def test_churn_under_the_cursor(cluster: Cluster, variant: Variant) -> None:
             if i % 6:
                 continue
             low = choice.randrange(3000)
-            other.execute(
-                f"DELETE FROM churned_scroll WHERE a BETWEEN {low} AND {low + 30}"
-            )
+            other.execute(f"DELETE FROM churned_scroll WHERE a BETWEEN {low} AND {low + 30}")
             other.execute(
                 f"UPDATE churned_scroll SET a = a + 1 WHERE a BETWEEN {low + 60} AND {low + 90}"
             )
@@ -251,12 +237,7 @@ def test_looks_ahead_in_both_directions(cluster: Cluster, variant: Variant) -> N
             connection.execute("BEGIN")
             connection.execute(f"DECLARE c SCROLL CURSOR FOR {query}")
             found = rows(connection, f"FETCH {half} FROM c")
-            for move in (
-                f"BACKWARD {half - 100}",
-                "FORWARD 900",
-                "BACKWARD 800",
-                "FORWARD ALL",
-            ):
+            for move in (f"BACKWARD {half - 100}", "FORWARD 900", "BACKWARD 800", "FORWARD ALL"):
                 evict(connection, "scrolled")
                 found += rows(connection, f"FETCH {move} FROM c")
             connection.execute("COMMIT")

@@ -76,10 +76,7 @@ QUERIES = {
     "offset": ("SELECT id FROM long OFFSET 4000 LIMIT 20", False),
     "sorted": ("SELECT id FROM long ORDER BY filler, a DESC", True),
     "hash_join": ("SELECT x.id, y.id FROM long x JOIN long y ON x.a = y.id", True),
-    "union": (
-        "SELECT id FROM long WHERE a < 9 UNION ALL SELECT a FROM long WHERE id < 9",
-        True,
-    ),
+    "union": ("SELECT id FROM long WHERE a < 9 UNION ALL SELECT a FROM long WHERE id < 9", True),
     "rescans": (
         "SELECT k, (SELECT sum(id) FROM long WHERE a % 6 = k) FROM keys",
         True,
@@ -92,10 +89,7 @@ QUERIES = {
         "SELECT k FROM keys WHERE EXISTS (SELECT FROM long WHERE long.a + k * 1000 = 6999)",
         False,
     ),
-    "cte": (
-        "WITH c AS MATERIALIZED (SELECT * FROM long) SELECT id FROM c LIMIT 3000",
-        False,
-    ),
+    "cte": ("WITH c AS MATERIALIZED (SELECT * FROM long) SELECT id FROM c LIMIT 3000", False),
 }
 
 
@@ -134,11 +128,7 @@ def blocks_of(connection: Connection, table: str) -> int:
 
 
 def scanning(
-    connection: Connection,
-    method: str = "worker",
-    *,
-    enabled: bool = True,
-    **more: object,
+    connection: Connection, method: str = "worker", *, enabled: bool = True, **more: object
 ) -> None:
     """Have a session scan sequentially, in the order of the table."""
     ours = {
@@ -159,9 +149,7 @@ def switch(connection: Connection, *, on: bool) -> None:
 def read_by_workers(connection: Connection) -> int:
     """Return how many blocks the I/O service has dealt with, now that it rests."""
     settle(connection)
-    dealt_with = (
-        "SELECT sum(blocks_read + blocks_hit + blocks_passed) FROM pg_stat_lookahead_io"
-    )
+    dealt_with = "SELECT sum(blocks_read + blocks_hit + blocks_passed) FROM pg_stat_lookahead_io"
     return int(value(connection, dealt_with))
 
 
@@ -206,9 +194,7 @@ def test_same_rows(tables: Cluster, name: str, method: str) -> None:
 
 
 @pytest.mark.parametrize("synchronized", ["off", "on"])
-def test_the_service_reads_what_a_slow_scan_needs(
-    tables: Cluster, synchronized: str
-) -> None:
+def test_the_service_reads_what_a_slow_scan_needs(tables: Cluster, synchronized: str) -> None:
     """Where the workers have the time, the scan finds all but the first blocks."""
     with connect(tables) as connection, connect(tables) as other:
         scanning(connection, enabled=False, synchronize_seqscans=synchronized)
@@ -222,9 +208,7 @@ def test_the_service_reads_what_a_slow_scan_needs(
             rows(connection, "FETCH 3500 FROM first")
             connection.execute("COMMIT")
             cold_middle = value(connection, "SELECT ctid FROM long LIMIT 1")
-            assert cold_middle != "(0,1)", (
-                "no synchronized scan: the test tests nothing"
-            )
+            assert cold_middle != "(0,1)", "no synchronized scan: the test tests nothing"
         switch(connection, on=True)
         before = read_by_workers(other)
         connection.execute("SELECT pg_stat_force_next_flush()")
@@ -247,8 +231,7 @@ def test_the_service_reads_what_a_slow_scan_needs(
         assert change.blocks_wasted == 0
         assert read_by_workers(other) - before == change.blocks_issued
         own = value(
-            connection,
-            "SELECT heap_blks_read FROM pg_statio_user_tables WHERE relname = 'long'",
+            connection, "SELECT heap_blks_read FROM pg_statio_user_tables WHERE relname = 'long'"
         )
         # Up to 16 come with the first one on 17.
         assert own <= blocks * 0.2
@@ -342,9 +325,7 @@ PARALLEL_QUERIES = {
 
 def require_parallel(connection: Connection, query: str) -> None:
     nodes = plan_nodes(connection, query)
-    assert any(
-        node["Node Type"] == "Seq Scan" and node["Parallel Aware"] for node in nodes
-    ), nodes
+    assert any(node["Node Type"] == "Seq Scan" and node["Parallel Aware"] for node in nodes), nodes
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -391,17 +372,14 @@ def test_parallel_rescans(tables: Cluster, leader: str) -> None:
         settings(connection, enable_nestloop="on", parallel_leader_participation=leader)
         require_parallel(connection, query)
         nodes = plan_nodes(connection, query, ", ANALYZE")
-        assert 6 in {
-            node["Actual Loops"] for node in nodes if node["Node Type"] == "Gather"
-        }
+        assert 6 in {node["Actual Loops"] for node in nodes if node["Node Type"] == "Gather"}
         without = rows(connection, query)
         switch(connection, on=True)
         cold(connection, "long")
         connection.execute("SELECT pg_stat_lookahead_reset()")
         assert rows(connection, query) == without
         issued = value(
-            connection,
-            "SELECT blocks_issued FROM pg_stat_lookahead WHERE relname = 'long'",
+            connection, "SELECT blocks_issued FROM pg_stat_lookahead WHERE relname = 'long'"
         )
         blocks = blocks_of(connection, "long")
         assert 3 * blocks < issued <= 6 * blocks
@@ -432,16 +410,12 @@ def small_and_long(connection: Connection) -> None:
             "INSERT INTO shorter SELECT i, repeat('x', 120) FROM generate_series(1, 5200) i;"
             "ANALYZE shorter",
         )
-    assert (
-        1024 <= blocks_of(connection, "shorter") < blocks_of(connection, "long") - 200
-    )
+    assert 1024 <= blocks_of(connection, "shorter") < blocks_of(connection, "long") - 200
 
 
 def test_serial_scan_in_a_parallel_worker(tables: Cluster) -> None:
     """It has no slot of its own, and takes nobody else's."""
-    query = (
-        "SELECT count(*), sum(x.id + y.a) FROM keys x JOIN long y ON y.id % 900 = x.k"
-    )
+    query = "SELECT count(*), sum(x.id + y.a) FROM keys x JOIN long y ON y.id % 900 = x.k"
     owners = 'SELECT "position", frontier FROM pg_stat_lookahead_owners WHERE pid = %s'
     with connect(tables) as connection, connect(tables) as other:
         small_and_long(connection)
@@ -467,8 +441,7 @@ def test_serial_scan_in_a_parallel_worker(tables: Cluster) -> None:
         nodes = plan_nodes(other, query)
         # Each worker scans the whole of it.
         assert any(
-            node.get("Relation Name") == "long" and not node["Parallel Aware"]
-            for node in nodes
+            node.get("Relation Name") == "long" and not node["Parallel Aware"] for node in nodes
         ), nodes
         expected = rows(other, query)
         switch(other, on=True)
@@ -559,13 +532,9 @@ def test_scroll_cursor(tables: Cluster, condition: str, method: str) -> None:
                 connection.execute("BEGIN")
                 connection.execute(f"DECLARE c SCROLL CURSOR FOR {query}")
                 # It begins forward, so that look-ahead does.
-                moves = ["FORWARD 30"] + [
-                    random_move(choice, len(oracle.rows)) for _ in range(60)
-                ]
+                moves = ["FORWARD 30"] + [random_move(choice, len(oracle.rows)) for _ in range(60)]
                 for move in moves:
-                    assert rows(connection, f"FETCH {move} FROM c") == oracle.fetch(
-                        move
-                    ), move
+                    assert rows(connection, f"FETCH {move} FROM c") == oracle.fetch(move), move
                 connection.execute("COMMIT")
             # Anew when the cursor goes back to its start.
             assert change.scans >= 1
@@ -604,17 +573,13 @@ def test_subtransactions_under_a_cursor(tables: Cluster, method: str) -> None:
         with gained(connection) as change:
             while len(found) < len(expected):
                 connection.execute("SAVEPOINT s")
-                some = rows(
-                    connection, f"FETCH {choice.choice((1, 20, 300, 600))} FROM c"
-                )
+                some = rows(connection, f"FETCH {choice.choice((1, 20, 300, 600))} FROM c")
                 found += some
                 what = choice.choice(("release", "rollback", "error"))
                 if what == "error":
                     with pytest.raises(psycopg.errors.DivisionByZero):
                         connection.execute("SELECT 1 / 0")
-                connection.execute(
-                    "RELEASE s" if what == "release" else "ROLLBACK TO s"
-                )
+                connection.execute("RELEASE s" if what == "release" else "ROLLBACK TO s")
                 if what != "release" and method == "worker":
                     # Locks may have gone, so nothing may be read for us now.
                     assert rows(connection, "TABLE pg_stat_lookahead_owners") == []
@@ -748,14 +713,10 @@ def test_rows_that_others_have_changed(tables: Cluster) -> None:
             scanning(connection, enabled=enabled)
             other.execute("BEGIN")
             other.execute("UPDATE long SET a = -1 WHERE id = 5000")
-            cold_is_locked_out = threading.Timer(
-                0.3, lambda o=other: o.execute("COMMIT")
-            )
+            cold_is_locked_out = threading.Timer(0.3, lambda o=other: o.execute("COMMIT"))
             cold_is_locked_out.start()
             connection.execute("BEGIN")
-            cursor = connection.execute(
-                "UPDATE long SET filler = 'w' WHERE a >= 0 RETURNING id"
-            )
+            cursor = connection.execute("UPDATE long SET filler = 'w' WHERE a >= 0 RETURNING id")
             changed = {row[0] for row in cursor}
             cold_is_locked_out.join()
             connection.execute("ROLLBACK")
@@ -937,9 +898,7 @@ def test_table_that_grows(tables: Cluster) -> None:
                 found += some
                 if not some:
                     break
-                other.execute(
-                    "INSERT INTO growing SELECT -i, 'n' FROM generate_series(1, 60) i"
-                )
+                other.execute("INSERT INTO growing SELECT -i, 'n' FROM generate_series(1, 60) i")
                 connection.execute("INSERT INTO growing SELECT 0, 'own' FROM keys")
             connection.execute("COMMIT")
             assert sorted(found) == sorted(expected)
@@ -984,9 +943,7 @@ def _replace(choice: random.Random, connection: Connection) -> None:
         connection.execute(FILL.replace("series(1,", "series(301,"))
     elif what == 4:
         connection.execute("ALTER TABLE target ALTER filler TYPE varchar")
-        connection.execute(
-            "ALTER TABLE target ALTER filler TYPE text USING filler || ''"
-        )
+        connection.execute("ALTER TABLE target ALTER filler TYPE text USING filler || ''")
     elif what == 5:
         connection.execute("CREATE INDEX IF NOT EXISTS target_id ON target (id)")
         connection.execute("CLUSTER target USING target_id")

@@ -94,9 +94,7 @@ def io(connection: Connection) -> Io:
         "blocks_hit", "blocks_read", "reads", "errors", "queue_depth",
     )  # fmt: skip
     sums = ", ".join(f"sum({name})" for name in names)
-    return Io(
-        *map(int, rows(connection, f"SELECT {sums} FROM pg_stat_lookahead_io")[0])
-    )
+    return Io(*map(int, rows(connection, f"SELECT {sums} FROM pg_stat_lookahead_io")[0]))
 
 
 def status(connection: Connection) -> dict[str, Any]:
@@ -109,8 +107,7 @@ def status(connection: Connection) -> dict[str, Any]:
 
 def worker_pids(connection: Connection) -> list[int]:
     found = connection.execute(
-        "SELECT pid FROM pg_stat_activity WHERE backend_type = %s ORDER BY pid",
-        (BACKEND_TYPE,),
+        "SELECT pid FROM pg_stat_activity WHERE backend_type = %s ORDER BY pid", (BACKEND_TYPE,)
     )
     return [pid for (pid,) in found]
 
@@ -133,9 +130,7 @@ def serving(connection: Connection, **more: object) -> None:
 
 
 def make(new: NewCluster, **conf: str) -> Cluster:
-    cluster = new(
-        {**SERVICE, **{name.replace("__", "."): text for name, text in conf.items()}}
-    )
+    cluster = new({**SERVICE, **{name.replace("__", "."): text for name, text in conf.items()}})
     with connect(cluster) as connection:
         script(connection, SETUP)
         all_up(connection)
@@ -209,18 +204,13 @@ def test_ios_status(cluster: Cluster) -> None:
         assert found == ALL_ROWS
         connection.execute("SELECT pg_stat_force_next_flush()")
         own = value(
-            connection,
-            "SELECT heap_blks_read FROM pg_statio_user_tables WHERE relname = 'served'",
+            connection, "SELECT heap_blks_read FROM pg_statio_user_tables WHERE relname = 'served'"
         )
-        assert own < blocks * 0.5, (
-            "the service has read other blocks than the scan needs"
-        )
+        assert own < blocks * 0.5, "the service has read other blocks than the scan needs"
         after, io_after = status(connection), io(connection)
         requests = after["io_requests"] - before["io_requests"]
         dispatched = after["io_dispatched"] - before["io_dispatched"]
-        assert (
-            0 < dispatched <= requests <= change.blocks_issued + change.blocks_dropped
-        )
+        assert 0 < dispatched <= requests <= change.blocks_issued + change.blocks_dropped
         assert after["io_requests"] == io_after.requests
         assert after["io_dispatched"] == io_after.requests - io_after.dropped
         read = io_after.read - io_before.read
@@ -228,10 +218,7 @@ def test_ios_status(cluster: Cluster) -> None:
         assert io_after.reads > io_before.reads
         assert 1 <= after["avg_io_size_blks"] <= 128
         assert 0 < after["avg_io_latency_history"] < 1_000_000
-        assert (
-            after["avg_io_latency_history"]
-            <= after["avg_io_request_latency_history"] * 128
-        )
+        assert after["avg_io_latency_history"] <= after["avg_io_request_latency_history"] * 128
 
 
 def test_recent_figures(own_cluster: NewCluster) -> None:
@@ -257,12 +244,7 @@ def test_recent_figures(own_cluster: NewCluster) -> None:
         history = status(connection)["avg_io_latency_history"]
         time.sleep(0.7)
         late = status(connection)
-        zeros = (
-            "avg_io_request_latency_ps",
-            "avg_io_latency_ps",
-            "blks_read_ps",
-            "io_read_ps",
-        )
+        zeros = ("avg_io_request_latency_ps", "avg_io_latency_ps", "blks_read_ps", "io_read_ps")
         assert [late[name] for name in zeros] == [0, 0, 0, 0]
         assert late["avg_io_latency_history"] == history
     cluster.close()
@@ -321,9 +303,7 @@ def test_activity(cluster: Cluster) -> None:
             assert datid is None
             assert not query
             assert kind == "Extension"
-            assert event == (
-                "LookaheadWorkerMain" if cluster.server.major >= 17 else "Extension"
-            )
+            assert event == ("LookaheadWorkerMain" if cluster.server.major >= 17 else "Extension")
         # Nothing is kept between requests.
         locks = "SELECT count(*) FROM pg_locks WHERE pid = ANY (%s)"
         assert value(connection, locks, (worker_pids(connection),)) == 0
@@ -389,20 +369,13 @@ def test_default_number_of_workers(own_cluster: NewCluster, server: Server) -> N
         if expected:
             all_up(connection)
         assert len(worker_pids(connection)) == expected
-        assert value(connection, "SHOW pg_lookahead.io_workers") in (
-            "-1",
-            str(expected),
-        )
+        assert value(connection, "SHOW pg_lookahead.io_workers") in ("-1", str(expected))
     cluster.close()
 
 
 def test_many_workers(own_cluster: NewCluster) -> None:
     cluster = own_cluster(
-        {
-            "pg_lookahead.io_workers": "7",
-            "shared_buffers": "4MB",
-            "max_worker_processes": "16",
-        }
+        {"pg_lookahead.io_workers": "7", "shared_buffers": "4MB", "max_worker_processes": "16"}
     )
     with LogWatch(cluster), connect(cluster) as connection:
         script(connection, SETUP)
@@ -418,9 +391,7 @@ def test_fewer_processes_than_workers(own_cluster: NewCluster) -> None:
     with connect(cluster) as connection:
         script(connection, SETUP)
         scan_cold(connection)
-        pids = rows(
-            connection, "SELECT pid FROM pg_stat_lookahead_io WHERE pid IS NOT NULL"
-        )
+        pids = rows(connection, "SELECT pid FROM pg_stat_lookahead_io WHERE pid IS NOT NULL")
         assert 1 <= len(pids) < 4
         assert status(connection)["ios_worker_num"] == len(pids)
         settle(connection)
@@ -480,8 +451,7 @@ def test_one_worker_stopped(own: Cluster) -> None:
         with stopped([first]):
             assert rows(connection, SCAN) == ALL_ROWS
             until(
-                connection,
-                f"(SELECT sum(blocks_read) > {before.read} FROM pg_stat_lookahead_io)",
+                connection, f"(SELECT sum(blocks_read) > {before.read} FROM pg_stat_lookahead_io)"
             )
         settle(connection)
 
@@ -517,9 +487,7 @@ def test_more_scans_than_slots(cluster: Cluster) -> None:
         assert value(connection, "SELECT count(*) FROM pg_stat_lookahead_owners") == 128
         assert value(connection, unserved) - before >= 12
         for i in (140, 1, 128, 129):
-            assert rows(connection, f"FETCH ALL FROM c{i}") == [
-                (n,) for n in range(4, 13)
-            ]
+            assert rows(connection, f"FETCH ALL FROM c{i}") == [(n,) for n in range(4, 13)]
         connection.execute("COMMIT")
         assert value(connection, "SELECT count(*) FROM pg_stat_lookahead_owners") == 0
         scan_cold(connection)
@@ -546,9 +514,7 @@ def test_reload(own: Cluster) -> None:
         thread.start()
         try:
             for size, blocks in (("1MB", 64), ("2MB", 128), ("64MB", 256), ("1MB", 64)):
-                connection.execute(
-                    f"ALTER SYSTEM SET pg_lookahead.ring_size = '{size}'"
-                )
+                connection.execute(f"ALTER SYSTEM SET pg_lookahead.ring_size = '{size}'")
                 connection.execute("ALTER SYSTEM SET pg_lookahead.io_batch_size = 1")
                 value(connection, "SELECT pg_reload_conf()")
                 until(connection, f"({ring}) = {blocks}")
@@ -615,9 +581,7 @@ def test_all_workers_gone(own: Cluster) -> None:
         scan_cold(connection)
 
 
-def endless(
-    cluster: Cluster,
-) -> tuple[threading.Thread, threading.Event, list[BaseException]]:
+def endless(cluster: Cluster) -> tuple[threading.Thread, threading.Event, list[BaseException]]:
     """Keep the service busy until the server goes, or the event is set."""
     stop = threading.Event()
     failures: list[BaseException] = []
@@ -685,10 +649,7 @@ def test_drop_database(cluster: Cluster) -> None:
                 other.execute("CHECKPOINT")
                 cold(other, "served")
                 with gained(other) as change:
-                    assert (
-                        len(rows(other, f"{SCAN} LIMIT {100 + 900 * i}"))
-                        == 100 + 900 * i
-                    )
+                    assert len(rows(other, f"{SCAN} LIMIT {100 + 900 * i}")) == 100 + 900 * i
             if i % 2:
                 settle(connection)
             began = time.monotonic()
@@ -742,9 +703,7 @@ def test_ddl_does_not_wait(cluster: Cluster) -> None:
             connection.execute(statement)
             assert time.monotonic() - began < 2, statement
             # In the same transaction, too: the session's own scan asks no more.
-            script(
-                connection, "DROP TABLE IF EXISTS ddl;" + SETUP.replace("served", "ddl")
-            )
+            script(connection, "DROP TABLE IF EXISTS ddl;" + SETUP.replace("served", "ddl"))
             with connection.transaction():
                 assert len(rows(connection, f"{query} LIMIT 800")) == 800
                 if statement != "VACUUM FULL ddl":
@@ -760,26 +719,16 @@ def test_owner_ends_before_its_lock(cluster: Cluster) -> None:
     begin = f"BEGIN; DECLARE c CURSOR FOR {SCAN}"
     with connect(cluster) as connection, connect(cluster) as other:
         serving(connection)
-        for end in (
-            "COMMIT",
-            "ROLLBACK",
-            "CLOSE c",
-            "SELECT 1 / 0",
-            "SELECT pg_sleep(9)",
-        ):
+        for end in ("COMMIT", "ROLLBACK", "CLOSE c", "SELECT 1 / 0", "SELECT pg_sleep(9)"):
             cold(connection, "served")
             connection.execute(begin)
             assert rows(connection, "FETCH 50 FROM c") == ALL_ROWS[:50]
             assert value(other, owners) == 1
-            with contextlib.suppress(
-                psycopg.errors.DivisionByZero, psycopg.errors.QueryCanceled
-            ):
+            with contextlib.suppress(psycopg.errors.DivisionByZero, psycopg.errors.QueryCanceled):
                 settings(connection, statement_timeout="100ms")
                 connection.execute(end)
             assert value(other, owners) == 0, end
-            connection.execute(
-                "ROLLBACK" if end not in ("COMMIT", "ROLLBACK") else "SELECT 1"
-            )
+            connection.execute("ROLLBACK" if end not in ("COMMIT", "ROLLBACK") else "SELECT 1")
             settings(connection, statement_timeout="60s")
         gone = connect(cluster)
         serving(gone)
@@ -821,9 +770,7 @@ def test_vacuum_and_truncation(cluster: Cluster) -> None:
 # ---------------------------------------------------------------------------
 # Damage
 
-LOGGED = re.compile(
-    r"LOG:  could not read ahead blocks (\d+) to (\d+) of relation (\d+)"
-)
+LOGGED = re.compile(r"LOG:  could not read ahead blocks (\d+) to (\d+) of relation (\d+)")
 
 
 def damaged(cluster: Cluster, how: str) -> tuple[int, int]:
@@ -839,15 +786,10 @@ def damaged(cluster: Cluster, how: str) -> tuple[int, int]:
             "INSERT INTO damaged SELECT i, repeat('x', 120) FROM generate_series(1, 3000) i;"
             "CREATE INDEX damaged_a ON damaged (a); ANALYZE damaged"
         )
-        path = cluster.data / value(
-            connection, "SELECT pg_relation_filepath('damaged')"
-        )
+        path = cluster.data / value(connection, "SELECT pg_relation_filepath('damaged')")
         oid = value(connection, "SELECT 'damaged'::regclass::oid")
         bad = 100
-        last = value(
-            connection,
-            f"SELECT max(a) FROM damaged WHERE (ctid::text::point)[0] < {bad}",
-        )
+        last = value(connection, f"SELECT max(a) FROM damaged WHERE (ctid::text::point)[0] < {bad}")
         connection.execute("CHECKPOINT")
     cluster.stop()
     if how == "checksum":
@@ -864,9 +806,7 @@ def _cut(path: Path, blocks: int) -> None:
 
 
 DAMAGED = "SELECT a, length(filler) FROM damaged WHERE a > 0 ORDER BY a"
-EXPECTED = (
-    r"page verification failed|invalid page|could not read block|zeroing|checksum"
-)
+EXPECTED = r"page verification failed|invalid page|could not read block|zeroing|checksum"
 
 
 @pytest.mark.parametrize("how", ["checksum", "short"])
@@ -883,9 +823,7 @@ def test_damage(own: Cluster, how: str) -> None:
         # On a busy machine the query may be over before a worker gets to it.
         for turn in range(100):
             with gained(connection) as change:
-                assert rows(connection, early) == [
-                    (i, 120) for i in range(1, taken + 1)
-                ]
+                assert rows(connection, early) == [(i, 120) for i in range(1, taken + 1)]
             assert not change.errors
             settle(connection)
             if turn >= 3 and io(connection).errors > 0:
@@ -1009,9 +947,7 @@ def test_standby(own_cluster: NewCluster, server: Server) -> None:
     with connect(primary) as connection:
         connection.execute("CHECKPOINT")
     standby = Cluster(server, conf={**CONF, **SERVICE, "hot_standby": "on"})
-    allowed = (
-        "conflict with recovery|terminating|invalid record|unexpected directory entry"
-    )
+    allowed = "conflict with recovery|terminating|invalid record|unexpected directory entry"
     with standby_from(primary, standby):
         with LogWatch(standby, allowed=[allowed]), connect(primary) as changing:
             evict_all(primary, standby)
@@ -1058,10 +994,7 @@ def test_direct_io(own_cluster: NewCluster, server: Server) -> None:
         assert io(connection).read > 0
         settings(connection, pg_lookahead__method="auto")
         if server.major < 18:
-            assert (
-                value(connection, "SELECT method FROM pg_lookahead_status()")
-                == "worker"
-            )
+            assert value(connection, "SELECT method FROM pg_lookahead_status()") == "worker"
         cold(connection, "served")
         assert rows(connection, SCAN) == ALL_ROWS
     cluster.close()

@@ -64,9 +64,7 @@ def caught_up(primary: Cluster, standby: Cluster) -> None:
         target = value(connection, "SELECT pg_current_wal_flush_lsn()")
     with connect(standby) as connection:
         for _ in range(300):
-            if value(
-                connection, "SELECT pg_last_wal_replay_lsn() >= %s::pg_lsn", (target,)
-            ):
+            if value(connection, "SELECT pg_last_wal_replay_lsn() >= %s::pg_lsn", (target,)):
                 return
             time.sleep(0.1)
     raise AssertionError("the standby does not catch up")
@@ -132,15 +130,10 @@ def test_standby_reads_what_the_primary_has(pair: tuple[Cluster, Cluster]) -> No
     primary, standby = pair
     methods = ["advice", "aio"] if primary.server.major >= 18 else ["advice"]
     with LogWatch(standby, allowed=[CONFLICT, "terminating connection"]):
-        for query, kind in (
-            (INDEX_SCAN, "Index Scan"),
-            (INDEX_ONLY_SCAN, "Index Only Scan"),
-        ):
+        for query, kind in ((INDEX_SCAN, "Index Scan"), (INDEX_ONLY_SCAN, "Index Only Scan")):
             with connect(primary) as connection:
                 # Pages that are not all-visible, for the index-only scan.
-                connection.execute(
-                    "UPDATE replicated SET filler = filler WHERE id % 5 = 0"
-                )
+                connection.execute("UPDATE replicated SET filler = filler WHERE id % 5 = 0")
                 expected = rows(connection, query)
             for method in methods:
                 evict_all(primary, standby)
@@ -198,10 +191,7 @@ def test_standby_under_churn(pair: tuple[Cluster, Cluster]) -> None:
                 try:
                     issued += one_snapshot(standby)
                     compared += 1
-                except (
-                    psycopg.errors.SerializationFailure,
-                    psycopg.errors.DeadlockDetected,
-                ):
+                except (psycopg.errors.SerializationFailure, psycopg.errors.DeadlockDetected):
                     conflicts += 1
                 except psycopg.OperationalError:
                     # The session was ended; the log must not say anything worse.
@@ -274,9 +264,7 @@ def test_logical_replication(pair: tuple[Cluster, Cluster]) -> None:
         connection.execute("CREATE PUBLICATION p FOR TABLE replicated")
         value(connection, "SELECT pg_create_logical_replication_slot('s', 'pgoutput')")
     try:
-        with LogWatch(
-            primary, allowed=["terminating logical replication worker"]
-        ) as log:
+        with LogWatch(primary, allowed=["terminating logical replication worker"]) as log:
             try:
                 replicate(primary)
             except AssertionError:

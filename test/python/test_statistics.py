@@ -89,9 +89,7 @@ def session_for(cluster: Cluster, variant: Variant, *, enabled: bool) -> Connect
     return connection
 
 
-def statistics_of(
-    cluster: Cluster, variant: Variant, query: str, enabled: bool
-) -> list[Row]:
+def statistics_of(cluster: Cluster, variant: Variant, query: str, enabled: bool) -> list[Row]:
     """Return the statistics after the query, which begin before it at zero."""
     with session_for(cluster, variant, enabled=enabled) as connection:
         cold(connection, "measured")
@@ -141,13 +139,7 @@ def test_explain_of_cold_data(cluster: Cluster, variant: Variant, name: str) -> 
     """Blocks that were read are read once, whoever asked for them first."""
     create(cluster)
     query = QUERIES[name]
-    indexes = (
-        "measured_a",
-        "measured_ba",
-        "measured_hash",
-        "measured_gist",
-        "measured_spgist",
-    )
+    indexes = ("measured_a", "measured_ba", "measured_hash", "measured_gist", "measured_spgist")
     found = []
     for enabled in (False, True):
         with session_for(cluster, variant, enabled=enabled) as connection:
@@ -160,9 +152,7 @@ def test_explain_of_cold_data(cluster: Cluster, variant: Variant, name: str) -> 
     # What was looked ahead in vain was read as well: blocks of the table by aio,
     # and the pages of the index that name them.
     wasted = change.blocks_wasted if variant.method == "aio" else 0
-    index_pages = (
-        4 if name in ("limit", "stopped", "rescans", "nearest", "merge") else 0
-    )
+    index_pages = 4 if name in ("limit", "stopped", "rescans", "nearest", "merge") else 0
     # What a worker of the I/O service has read, the query finds.
     least = 0 if variant.method == "worker" else read_without
     assert least <= read_with <= read_without + wasted + index_pages

@@ -70,9 +70,7 @@ QUERIES = {
 
 
 @pytest.mark.parametrize("name", QUERIES)
-def test_what_is_read_was_foreseen(
-    cluster: Cluster, variant: Variant, name: str
-) -> None:
+def test_what_is_read_was_foreseen(cluster: Cluster, variant: Variant, name: str) -> None:
     if not variant.reads:
         pytest.skip("reads nothing")
     query = QUERIES[name]
@@ -104,9 +102,7 @@ def test_what_is_read_was_foreseen(
 
         cold(connection, "useful")
         connection.execute("BEGIN")
-        read = plan_nodes(connection, query, ", ANALYZE, BUFFERS")[0][
-            "Shared Read Blocks"
-        ]
+        read = plan_nodes(connection, query, ", ANALYZE, BUFFERS")[0]["Shared Read Blocks"]
         connection.execute("ROLLBACK")
         assert read > 50
 
@@ -129,9 +125,7 @@ def test_what_is_read_was_foreseen(
         assert wasted <= MAX_WASTED * change.blocks_issued, (read, change)
 
 
-def test_a_cursor_that_is_fetched_from_row_by_row(
-    cluster: Cluster, variant: Variant
-) -> None:
+def test_a_cursor_that_is_fetched_from_row_by_row(cluster: Cluster, variant: Variant) -> None:
     """The scout must find its scan again after each pause, not start anew."""
     if not variant.reads:
         pytest.skip("reads nothing")

@@ -71,9 +71,7 @@ def methods() -> list[str]:
 
 
 @pytest.fixture(scope="module", params=["worker", "io_uring"])
-def slow_cluster(
-    request: pytest.FixtureRequest, server: Server, logs: Path
-) -> Iterator[Cluster]:
+def slow_cluster(request: pytest.FixtureRequest, server: Server, logs: Path) -> Iterator[Cluster]:
     if not server.assertions:
         pytest.skip("Valgrind needs a server built with assertions")
     conf = {**CONF, "statement_timeout": "0", "max_parallel_workers_per_gather": "0"}
@@ -114,10 +112,7 @@ def test_scans(connection: Connection) -> None:
         ),
         ("SELECT a, filler FROM core WHERE b = 7", "Index Scan"),
         ("SELECT a, filler FROM core WHERE p <@ box '((0,0),(900,30))'", "Index Scan"),
-        (
-            "SELECT a, filler FROM core ORDER BY p <-> point '(500,9)' LIMIT 200",
-            "Index Scan",
-        ),
+        ("SELECT a, filler FROM core ORDER BY p <-> point '(500,9)' LIMIT 200", "Index Scan"),
     ):
         require_node(connection, query, kind)
         settings(connection, pg_lookahead__enabled="off")
@@ -154,9 +149,7 @@ def test_rescan(connection: Connection) -> None:
 
 
 def test_mark_and_restore(connection: Connection) -> None:
-    settings(
-        connection, enable_hashjoin="off", enable_nestloop="off", enable_sort="off"
-    )
+    settings(connection, enable_hashjoin="off", enable_nestloop="off", enable_sort="off")
     settings(connection, enable_material="off")
     query = "SELECT count(*) FROM core x JOIN core y ON x.b = y.b WHERE y.a % 9 = 0 AND x.a % 7 = 0"
     require_node(connection, query, "Merge Join")
@@ -203,9 +196,7 @@ def test_changes(connection: Connection) -> None:
     connection.execute("BEGIN")
     connection.execute("UPDATE core SET filler = 'z' WHERE a BETWEEN 100 AND 600")
     connection.execute("DELETE FROM core WHERE a BETWEEN 550 AND 700")
-    found = rows(
-        connection, "SELECT a FROM core WHERE filler <> 'q' ORDER BY a FOR UPDATE"
-    )
+    found = rows(connection, "SELECT a FROM core WHERE filler <> 'q' ORDER BY a FOR UPDATE")
     assert found == [(i,) for i in range(1, ROWS + 1) if not 550 <= i <= 700]
     connection.execute("ROLLBACK")
 
