@@ -50,6 +50,9 @@ WAITED = "waited_ms"
 DIRECT = {"debug_io_direct": "data"}
 DIRECT_WORKERS = 4
 
+# VACUUM and index builds are followed where that is asked for only.
+FOLLOWED = {"pg_lookahead.maintenance": "on"}
+
 # Random reads of one block each: as many are in flight as there are workers.
 RANDOM_WORKERS = 16
 
@@ -262,13 +265,13 @@ def tpch_cases(server: Server, scale: Scale) -> Iterator[Case]:
 def vacuum_cases(server: Server, scale: Scale) -> Iterator[Case]:
     yield Case(
         "vacuum", server.name, "buffered", DEAD_TABLE,
-        goal=VACUUM_GOAL, aim=at_least(VACUUM_GOAL), arms=ahead(scale),
+        goal=VACUUM_GOAL, aim=at_least(VACUUM_GOAL), arms=ahead(scale, **FOLLOWED),
     )  # fmt: skip
     if server.major >= 16:
         yield Case(
             "vacuum", server.name, "direct I/O", DEAD_TABLE,
             goal=VACUUM_DIRECT_GOAL, aim=at_least(VACUUM_DIRECT_GOAL),
-            conf=DIRECT, arms=ahead(scale, workers=DIRECT_WORKERS),
+            conf=DIRECT, arms=ahead(scale, workers=DIRECT_WORKERS, **FOLLOWED),
         )  # fmt: skip
 
 
@@ -280,7 +283,7 @@ def create_index_cases(server: Server, scale: Scale) -> Iterator[Case]:
         yield Case(
             "create-index", server.name, parallel_label(workers), ORDERED_TABLE,
             goal=CREATE_INDEX_GOAL, aim=at_least(CREATE_INDEX_GOAL),
-            conf=conf, parallel=workers, arms=ahead(scale),
+            conf=conf, parallel=workers, arms=ahead(scale, **FOLLOWED),
         )  # fmt: skip
 
 

@@ -80,6 +80,9 @@ def test_what_the_arms_differ_in() -> None:
         method = ahead.get("pg_lookahead.method")
         assert method == (None if on_18 or case.group == "tpch" else "worker")
         assert case.service is not on_18
+        # Off by default, and then there would be nothing to measure.
+        followed = ahead.get("pg_lookahead.maintenance")
+        assert followed == ("on" if case.group in ("vacuum", "create-index") else None)
         json.dumps(case.as_dict())
 
 
