@@ -374,6 +374,8 @@ def cases(
             "tpch: default settings but pg_lookahead.min_table_size = "
             f"{LEAST_TABLE_SIZE}; no table of scale 1 reaches the default of 1 GB"
         )
+    if majors & {15, 16, 17} and {"vacuum", "create-index"} & {*groups}:
+        notes.append("vacuum, create-index: pg_lookahead.maintenance = on; it is off by default")
     if majors & {16, 17} and any(case.conf.get("debug_io_direct") for case in found):
         notes.append(
             f"direct I/O: pg_lookahead.io_workers = {DIRECT_WORKERS}, "

@@ -97,6 +97,7 @@ def test_notes_say_what_is_not_default() -> None:
     assert any("assertions" in note for note in notes)
     assert any("min_table_size" in note for note in notes)
     assert any("io_workers" in note for note in notes)
+    assert any("maintenance" in note for note in notes)
     assert cases(SERVERS[2:], BIG, GROUPS)[1] == []
 
 
