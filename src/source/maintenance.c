@@ -140,8 +140,11 @@
 /* Looks after which the start of a scan is given up. */
 #define LA_MAX_START_LOOKS	500
 
-/* Looks at least by which a command's waits are judged. */
-#define LA_LEAST_LOOKS		8
+/*
+ * Looks at least by which a command's waits are judged.  With a few of them one
+ * that reads for a third of its time passes for one that reads for half of it.
+ */
+#define LA_LEAST_LOOKS		32
 
 /* Two estimates of the start that are the same, in blocks. */
 #define LA_START_TOLERANCE	256
