@@ -49,11 +49,11 @@
  *
  * What they have read.  VACUUM needs a page that nobody else has pinned, and
  * leaves one unpruned if it does not get that at once; a worker that has just
- * read the page would be in its way.  So for VACUUM the kernel is advised, and
- * blocks are read into shared buffers only with direct I/O, where they must be,
- * or where the method is "worker".  Workers then look at VACUUM's own counter
- * before each read and keep at a distance that VACUUM does not cross while they
- * read (LA_LEAST_MARGIN), unless one of them gets no processor meanwhile.  The
+ * read the page would be in its way.  So for VACUUM the kernel is advised,
+ * whatever the method, and blocks are read into shared buffers only with direct
+ * I/O, where they must be.  Workers then look at VACUUM's own counter before
+ * each read and keep at a distance that VACUUM does not cross while they read
+ * (LA_LEAST_MARGIN), unless one of them gets no processor meanwhile.  The
  * validation of an index wants its leaf pages to itself as well, and waits for
  * them: it is treated the same.
  * CLUSTER and VACUUM FULL let nobody else lock the table: advice, or nothing.
@@ -246,9 +246,9 @@ la_choose_method(LaTarget *target, LaScanKind kind)
 			return is_advised;
 		case LA_SCAN_VACUUM:
 		case LA_SCAN_VALIDATE_INDEX:
+			/* Where there is a page cache, no method is worth a page left. */
 			target->margin = la_owner_share() / 2;
-			if (is_advised && (la_method != LA_METHOD_WORKER ||
-							   target->margin < LA_LEAST_MARGIN))
+			if (is_advised)
 				target->advise_only = true;
 			return target->advise_only || target->margin >= LA_LEAST_MARGIN;
 		case LA_SCAN_VACUUM_DEAD:
