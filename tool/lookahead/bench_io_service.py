@@ -50,9 +50,6 @@ WAITED = "waited_ms"
 DIRECT = {"debug_io_direct": "data"}
 DIRECT_WORKERS = 4
 
-# VACUUM and index builds are followed where that is asked for only.
-FOLLOWED = {"pg_lookahead.maintenance": "on"}
-
 # Random reads of one block each: as many are in flight as there are workers.
 RANDOM_WORKERS = 16
 
@@ -196,14 +193,21 @@ class Case:
         return {"id": self.id, **asdict(self)}
 
 
-def ahead(scale: Scale, *, workers: int | None = None, **others: str) -> dict[str, dict[str, str]]:
-    """Return the look-ahead arm's own settings: the service is its method."""
+def ahead(
+    scale: Scale, *, workers: int | None = None, followed: bool = False
+) -> dict[str, dict[str, str]]:
+    """Return the look-ahead arm's own settings: the service is its method.
+
+    VACUUM and index builds are `followed` where that is asked for only.
+    """
     conf = {"pg_lookahead.method": "worker"}
     if workers is not None:
         conf["pg_lookahead.io_workers"] = str(workers)
+    if followed:
+        conf["pg_lookahead.maintenance"] = "on"
     if scale.small:
         conf["pg_lookahead.min_table_size"] = LEAST_TABLE_SIZE
-    return {LOOKAHEAD: {**conf, **others}}
+    return {LOOKAHEAD: conf}
 
 
 def parallel_conf(scale: Scale, workers: int) -> dict[str, str]:
@@ -265,13 +269,13 @@ def tpch_cases(server: Server, scale: Scale) -> Iterator[Case]:
 def vacuum_cases(server: Server, scale: Scale) -> Iterator[Case]:
     yield Case(
         "vacuum", server.name, "buffered", DEAD_TABLE,
-        goal=VACUUM_GOAL, aim=at_least(VACUUM_GOAL), arms=ahead(scale, **FOLLOWED),
+        goal=VACUUM_GOAL, aim=at_least(VACUUM_GOAL), arms=ahead(scale, followed=True),
     )  # fmt: skip
     if server.major >= 16:
         yield Case(
             "vacuum", server.name, "direct I/O", DEAD_TABLE,
             goal=VACUUM_DIRECT_GOAL, aim=at_least(VACUUM_DIRECT_GOAL),
-            conf=DIRECT, arms=ahead(scale, workers=DIRECT_WORKERS, **FOLLOWED),
+            conf=DIRECT, arms=ahead(scale, workers=DIRECT_WORKERS, followed=True),
         )  # fmt: skip
 
 
@@ -283,7 +287,7 @@ def create_index_cases(server: Server, scale: Scale) -> Iterator[Case]:
         yield Case(
             "create-index", server.name, parallel_label(workers), ORDERED_TABLE,
             goal=CREATE_INDEX_GOAL, aim=at_least(CREATE_INDEX_GOAL),
-            conf=conf, parallel=workers, arms=ahead(scale, **FOLLOWED),
+            conf=conf, parallel=workers, arms=ahead(scale, followed=True),
         )  # fmt: skip
 
 
