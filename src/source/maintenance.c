@@ -248,9 +248,8 @@ la_choose_method(LaTarget *target, LaScanKind kind)
 		case LA_SCAN_VALIDATE_INDEX:
 			/* Where there is a page cache, no method is worth a page left. */
 			target->margin = la_owner_share() / 2;
-			if (is_advised)
-				target->advise_only = true;
-			return target->advise_only || target->margin >= LA_LEAST_MARGIN;
+			target->advise_only = is_advised;
+			return is_advised || target->margin >= LA_LEAST_MARGIN;
 		case LA_SCAN_VACUUM_DEAD:
 			if (is_advised && la_method != LA_METHOD_WORKER)
 				target->advise_only = true;

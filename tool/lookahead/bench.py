@@ -252,6 +252,7 @@ def measure(
     resume: bool,
     prepare: Callable[[], None],
     describe: Callable[[], dict[str, Any]],
+    notes: Sequence[str],
     run: Callable[[Store, Optional[ReadAhead]], None],
     read_ahead_kb: Optional[int] = None,
 ) -> Store:
@@ -269,6 +270,8 @@ def measure(
             prepare()
             if store is None:
                 store = Store.create(folder, definition, {**describe(), **described(read_ahead)})
+            for note in notes:
+                store.note(note)
             run(store, read_ahead)
         finally:
             for kept in data.values():
@@ -326,8 +329,6 @@ def index_scan(
     data: dict[str, BenchData] = {}
 
     def run(store: Store, _: Optional[ReadAhead]) -> None:
-        for note in notes:
-            store.note(note)
         Runner(store, data, scale, extension=extension, progress=progress).run(some, wanted)
 
     store = measure(
@@ -337,6 +338,7 @@ def index_scan(
         resume=resume,
         prepare=lambda: prepare(data, chosen, some, scale, extension=extension),
         describe=lambda: describe_run(data, wanted),
+        notes=notes,
         run=run,
         read_ahead_kb=read_ahead_kb,
     )
@@ -391,8 +393,6 @@ def io_service(
 
     def run(store: Store, read_ahead: Optional[ReadAhead]) -> None:
         assert read_ahead is not None
-        for note in notes:
-            store.note(note)
         runner = ServiceRunner(
             store, data, scale, extension=extension, read_ahead=read_ahead, progress=progress
         )
@@ -405,6 +405,7 @@ def io_service(
         resume=resume,
         prepare=lambda: settings.update(prepare_io(data, chosen, some, scale, extension=extension)),
         describe=describe,
+        notes=notes,
         run=run,
         read_ahead_kb=USUAL_KB,
     )
@@ -446,8 +447,6 @@ def leaf(
     data: dict[str, LeafData] = {}
 
     def run(store: Store, _: Optional[ReadAhead]) -> None:
-        for note in notes:
-            store.note(note)
         LeafRunner(store, data, scale, extension=extension, progress=progress).run(some, wanted)
 
     store = measure(
@@ -457,6 +456,7 @@ def leaf(
         resume=resume,
         prepare=lambda: prepare_leaf(data, chosen, some, scale, extension=extension),
         describe=lambda: {**describe_run(data, wanted), **bench_leaf.DESCRIPTION},
+        notes=notes,
         run=run,
         read_ahead_kb=read_ahead_kb,
     )
