@@ -89,6 +89,7 @@ extern void la_space_return(Relation rel, BlockNumber first, BlockNumber last);
 extern Size la_spare_shmem_size(void);
 extern void la_spare_shmem_attach(void *area, bool is_new);
 extern void la_spare_note(Relation rel, BlockNumber last);
+extern BlockNumber la_spare_last(Relation rel);
 extern void la_spare_planned(Oid relid, RelOptInfo *info);
 
 /* file_extend.c */

@@ -6,24 +6,33 @@
  * An INSERT without an insert state of its own (INSERT, UPDATE, MERGE; not
  * COPY) fills one page, asks the free space map for another one, and adds a
  * single page to the table if there is none with room for the row.  That the
- * server has added a page is the sign that more will be needed, and the only
- * one: a table whose rows come and go is filled at its last page, too, and
- * then again from the front, where VACUUM has made room.  So we follow each
- * page that the server adds by some more, and put them where it will look
- * next:
+ * server has added a page is the sign that more will be needed.  So we follow
+ * it by some more, and put them where the server will look next:
  *
  *		pages	0 .. 8191	all full
  *		page	8192		added by the server, for the next row
  *						->	8193 .. 8704 are added (4 MB), and are in the free
  *							space map
- *		target	8193, 8194, ... 8704, then older pages with room, if there
- *				are any by now; then 8705, added by the server
+ *		target	8193, 8194, ... 8449: half of them are used
+ *						->	8705 .. 8960 are added, so that 4 MB are ahead again
+ *		target	8450, 8451, ...
+ *
+ * The second step keeps sessions that fill one table from meeting where it
+ * ends, which they would do every 4 MB: whoever comes first makes the others
+ * wait.  On 15 they would stay there, as the server then adds many pages, but
+ * one by one.
+ *
+ * A table whose rows come and go does not grow by that.  It is filled at its
+ * last page, too, so only pages that the server has added, or that are used
+ * after such a page, are a sign.  Where VACUUM has made room the server turns
+ * to it first, since VACUUM, as we do ourselves, makes it search the map from
+ * its front again.
  *
  * How much: heap_extend_size, but not more than a sixteenth of the table, so
  * small tables are the size they are without us, and what is not needed after
  * all is never more than that.  Several sessions share what one of them has
  * made.  Where many wait for the end of one table the server itself adds more
- * than it needs; while there are empty pages we add none.
+ * than it needs; these are used as if they were ours.
  *
  * Temporary tables, catalogs and tables of other access methods are left to
  * themselves.
@@ -40,6 +49,16 @@
 #include "compat.h"
 #include "extend/extend.h"
 #include "settings.h"
+
+/* The pages ahead are few when less than this part of a step is left. */
+#define LA_EXTEND_LEAD			2
+
+/* The last run of pages whose end was seen to be near, see la_keep_ahead(). */
+static struct
+{
+	Oid			file;			/* its relfilenode */
+	BlockNumber last;
+}			la_seen_ending;
 
 /*
  * Is it a table that may grow ahead?
@@ -85,8 +104,35 @@ la_extend_step(BlockNumber nblocks)
 }
 
 /*
+ * Rows go to this page.  If it is one of those that were added last, and few of
+ * them are left, add some more.  Each session tries that once for each run of
+ * pages: if it cannot, another one is just at it.
+ */
+static bool
+la_keep_ahead(Relation rel, BlockNumber target)
+{
+	BlockNumber last = la_spare_last(rel);
+	Oid			file = rel->rd_rel->relfilenode;
+	BlockNumber left;
+	uint32		step;
+	LaSpace		space;
+
+	if (last == InvalidBlockNumber || target > last ||
+		(la_seen_ending.file == file && la_seen_ending.last == last))
+		return false;
+	left = last - target;
+	step = la_extend_step(last + 1);
+	if (left >= step / LA_EXTEND_LEAD)
+		return false;
+	la_seen_ending.file = file;
+	la_seen_ending.last = last;
+
+	return la_space_add(rel, last + 1, step - left, NULL, false, false, &space);
+}
+
+/*
  * Rows go to another page of the table than before.  If the server has added
- * pages, add some more.
+ * pages, or those that we have added are nearly used up, add some more.
  *
  * size is the number of pages that the caller has seen last; invalid if it has
  * not looked yet.  A page below that is no news, and the size is not asked for:
@@ -99,14 +145,22 @@ la_heap_filled(Relation rel, BlockNumber target, BlockNumber *size)
 	bool		has_grown;
 	LaSpace		space;
 
+	if (la_keep_ahead(rel, target))
+	{
+		*size = RelationGetNumberOfBlocks(rel);
+		return;
+	}
 	if (*size != InvalidBlockNumber && target < *size)
 		return;
 	nblocks = RelationGetNumberOfBlocks(rel);
 	has_grown = *size != InvalidBlockNumber && nblocks > *size;
 
 	*size = nblocks;
-	if (has_grown &&
-		la_space_add(rel, nblocks, la_extend_step(nblocks), NULL, true, false,
+	if (!has_grown)
+		return;
+	if (la_space_add(rel, nblocks, la_extend_step(nblocks), NULL, true, false,
 					 &space))
 		*size = RelationGetNumberOfBlocks(rel);
+	else if (nblocks >= LA_EXTEND_MIN_TABLE)
+		la_spare_note(rel, nblocks - 1);	/* the server has added many */
 }

@@ -104,6 +104,20 @@ la_spare_note(Relation rel, BlockNumber last)
 	pg_atomic_write_u64(la_note_of(rel), la_note(rel, last));
 }
 
+/*
+ * The last page that was added to a table, or InvalidBlockNumber if there is no
+ * note of it.  The server may have added others since.
+ */
+BlockNumber
+la_spare_last(Relation rel)
+{
+	uint64		note = pg_atomic_read_u64(la_note_of(rel));
+
+	if (note >> 32 != rel->rd_rel->relfilenode)
+		return InvalidBlockNumber;
+	return (BlockNumber) note;
+}
+
 static bool
 la_is_in_use(Relation rel, BlockNumber block)
 {

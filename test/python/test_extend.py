@@ -38,8 +38,9 @@ LOADS = {"shared_buffers": "64MB", "max_wal_size": "1GB"}
 
 BLOCK = 8192
 
-# 58 rows a page: 1725 pages, of which 256 are filled before anything is added.
+# 1725 pages, of which 256 are filled before anything is added.
 ROWS = 100_000
+ROWS_ON_A_PAGE = 58
 SOURCE = f"""
 CREATE TABLE source AS SELECT i AS a, repeat('x', 100) AS b FROM generate_series(1, {ROWS}) i
 """
@@ -248,10 +249,44 @@ def test_spare_pages_are_next(connection: Connection) -> None:
     connection.execute("INSERT INTO filled SELECT * FROM source")
     first = pages(connection, "filled")
     assert first.spare > 10
-    connection.execute(f"INSERT INTO filled SELECT * FROM source LIMIT {(first.spare - 5) * 50}")
+    # Not so many that more pages are added, see below.
+    few = first.spare - min(STEP, first.size // SIXTEENTH) // 2 - 2
+    assert few > 0, first
+    connection.execute(f"INSERT INTO filled SELECT * FROM source LIMIT {few * ROWS_ON_A_PAGE}")
     second = pages(connection, "filled")
     assert second.size == first.size
     assert second.used > first.used
+
+
+def test_space_is_kept_ahead(connection: Connection) -> None:
+    """More pages are added before those that are spare are used up."""
+    connection.execute("CREATE TABLE filled AS SELECT * FROM source LIMIT 0")
+    connection.execute("INSERT INTO filled SELECT * FROM source")
+    batch = 10
+    for _ in range(40):
+        connection.execute(f"INSERT INTO filled SELECT * FROM source LIMIT {batch * ROWS_ON_A_PAGE}")
+        found = pages(connection, "filled")
+        tidy(found)
+        assert found.spare >= min(STEP, found.size // SIXTEENTH) // 2 - 2 * batch, found
+
+
+def test_room_elsewhere_is_used_first(connection: Connection) -> None:
+    """Where VACUUM has made room, that is used before the table grows."""
+    connection.execute("CREATE TABLE filled AS SELECT * FROM source LIMIT 0")
+    connection.execute("INSERT INTO filled SELECT * FROM source")
+    connection.execute("INSERT INTO filled SELECT * FROM source")
+    connection.execute(
+        "DELETE FROM filled WHERE (ctid::text::point)[0] BETWEEN 100 AND 100 + "
+        " (SELECT pg_relation_size('filled') / 8192 / 10)"
+    )
+    connection.execute("VACUUM filled")
+    before = pages(connection, "filled")
+    room = before.size - before.used - min(STEP, before.size // SIXTEENTH)
+    assert room > before.size // 20, before
+    connection.execute(f"INSERT INTO filled SELECT * FROM source LIMIT {room * ROWS_ON_A_PAGE}")
+    after = pages(connection, "filled")
+    assert after.size == before.size, (before, after)
+    assert after.used >= before.used + room - 1, (before, after)
 
 
 @pytest.mark.parametrize("statement", ["insert", "copy"])
