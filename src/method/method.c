@@ -9,6 +9,7 @@
  *
  *		server	io_method	storage		auto
  *		any		any			buffered	advice
+ *		18		worker		buffered	aio for leaf pages and bitmaps
  *		16-17	-			direct		worker, or none without the service
  *		18		sync		direct		worker, or none without the service
  *		18		other		direct		aio
@@ -166,6 +167,32 @@ la_method_for(Relation rel, const char **reason)
 }
 
 /*
+ * Choose the method for blocks of which the query has much to read: leaf pages,
+ * and the blocks of a bitmap.
+ *
+ * Such a scan is kept busy by each block, and waits for few.  What is left to
+ * gain is that another processor copies and checks the page, which the server's
+ * I/O workers do.  They are fast enough for that, while a scan that takes one
+ * row of each block would wait for them.
+ */
+const LaMethod *
+la_dense_method_for(Relation rel)
+{
+	const LaMethod *method = la_method_for(rel, NULL);
+
+#if LA_HAVE_AIO
+	if (la_method == LA_METHOD_AUTO && method->id == LA_METHOD_ADVICE &&
+		io_method == IOMETHOD_WORKER)
+	{
+		const char *reason;
+
+		return la_aio_or_advice(rel, &reason);
+	}
+#endif
+	return method;
+}
+
+/*
  * Choose the method for blocks that another process of the same plan may need
  * while this one waits for that process.
  *
@@ -176,7 +203,7 @@ la_method_for(Relation rel, const char **reason)
 const LaMethod *
 la_shared_method_for(Relation rel)
 {
-	const LaMethod *method = la_method_for(rel, NULL);
+	const LaMethod *method = la_dense_method_for(rel);
 
 #if LA_HAVE_AIO
 	if (method->id == LA_METHOD_AIO && io_method != IOMETHOD_WORKER)

@@ -292,12 +292,8 @@ static const LaMethod *
 la_bitmap_method_for(Relation rel)
 {
 	static LaMethod sorted_aio;
-	const LaMethod *method = la_method_for(rel, NULL);
+	const LaMethod *method = la_dense_method_for(rel);
 
-	if (la_method == LA_METHOD_AUTO && method->id == LA_METHOD_ADVICE &&
-		io_method == IOMETHOD_WORKER && !RelationUsesLocalBuffers(rel) &&
-		!zero_damaged_pages && !ignore_checksum_failure)
-		method = &la_method_aio;
 	if (method->id != LA_METHOD_AIO)
 		return method;
 	sorted_aio = *method;

@@ -404,7 +404,7 @@ la_leaf_start(LaLeafScan *leaf)
 	{
 		Relation	index = leaf->desc->indexRelation;
 		const LaMethod *method = leaf->desc->parallel_scan != NULL ?
-			la_shared_method_for(index) : la_method_for(index, NULL);
+			la_shared_method_for(index) : la_dense_method_for(index);
 		LaScoutTarget target = {
 			.real = leaf->desc,
 			.keys = leaf->desc->keyData,
