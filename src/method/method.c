@@ -10,6 +10,7 @@
  *		server	io_method	storage		auto
  *		any		any			buffered	advice
  *		18		worker		buffered	aio for leaf pages and bitmaps
+ *		other	other		buffered	worker for leaf pages, with the service
  *		16-17	-			direct		worker, or none without the service
  *		18		sync		direct		worker, or none without the service
  *		18		other		direct		aio
@@ -166,44 +167,60 @@ la_method_for(Relation rel, const char **reason)
 #endif
 }
 
+#if LA_HAVE_AIO
 /*
- * Choose the method for blocks of which the query has much to read: leaf pages,
- * and the blocks of a bitmap.
- *
- * Such a scan is kept busy by each block, and waits for few.  What is left to
- * gain is that another processor copies and checks the page, which the server's
- * I/O workers do.  They are fast enough for that, while a scan that takes one
- * row of each block would wait for them.
+ * Choose the method for blocks that the query has much to do with, such as those
+ * of a bitmap; see la_leaf_method_for().
  */
 const LaMethod *
 la_dense_method_for(Relation rel)
 {
 	const LaMethod *method = la_method_for(rel, NULL);
+	const char *reason;
 
-#if LA_HAVE_AIO
 	if (la_method == LA_METHOD_AUTO && method->id == LA_METHOD_ADVICE &&
 		io_method == IOMETHOD_WORKER)
-	{
-		const char *reason;
-
 		return la_aio_or_advice(rel, &reason);
-	}
+	return method;
+}
 #endif
+
+/*
+ * Choose the method for leaf pages.
+ *
+ * Each keeps the scan busy, which waits for few.  What is left to gain is that
+ * another processor copies and checks the page, and the server's I/O workers, or
+ * those of the service, are fast enough for that.  A scan that takes one row of
+ * each block would wait for them.
+ */
+const LaMethod *
+la_leaf_method_for(Relation rel)
+{
+	const LaMethod *method;
+	const char *reason;
+
+#if LA_HAVE_AIO
+	method = la_dense_method_for(rel);
+#else
+	method = la_method_for(rel, NULL);
+#endif
+	if (la_method == LA_METHOD_AUTO && method->id == LA_METHOD_ADVICE)
+		return la_worker_or_advice(rel, &reason);
 	return method;
 }
 
 /*
- * Choose the method for blocks that another process of the same plan may need
- * while this one waits for that process.
+ * Choose the method for leaf pages that another process of the same plan may
+ * need while this one waits for that process.
  *
  * A read through io_uring is completed by who began it, or by who waits for it
  * once it was submitted.  A process that came upon it a moment earlier sleeps
  * until the first one looks; and if that one waits for the sleeper, for ever.
  */
 const LaMethod *
-la_shared_method_for(Relation rel)
+la_shared_leaf_method_for(Relation rel)
 {
-	const LaMethod *method = la_dense_method_for(rel);
+	const LaMethod *method = la_leaf_method_for(rel);
 
 #if LA_HAVE_AIO
 	if (method->id == LA_METHOD_AIO && io_method != IOMETHOD_WORKER)

@@ -5,7 +5,8 @@
  *
  * A run of a window becomes a request.  Nothing is pinned and nothing is waited
  * for here; what the workers do after the scan has gone on is stopped by ending
- * the owner.  A run that no queue takes is dropped, and the scan reads it.
+ * the owner.  The part of a run that no queue takes is dropped: the kernel is
+ * advised of it, or with direct I/O the scan reads it.
  *
  * Serves direct I/O, where the kernel has nothing to be advised of, and servers
  * without asynchronous I/O of their own.  Needs the library preloaded.
@@ -59,6 +60,12 @@ la_worker_start(LaWindow *window, const LaRun *run)
 	{
 		pg_atomic_write_u64(&ref->owner->moved_us, la_now_us());
 		n = la_owner_ask(ref, run->first, run->nblocks, PG_UINT64_MAX);
+	}
+	if (n < run->nblocks && !la_direct_io())
+	{
+		la_file_advise(RelationGetSmgr(window->rel), MAIN_FORKNUM,
+					   run->first + n, run->nblocks - n);
+		n = run->nblocks;
 	}
 	for (int i = 0; i < n; i++)
 		la_window_issued(window, la_window_lookup(window, run->first + i));
