@@ -54,6 +54,7 @@ from support import (
     script,
     seed,
     settings,
+    until_served,
     use,
     value,
 )
@@ -724,6 +725,41 @@ def test_explain(tables: Cluster, variant: Variant, name: str) -> None:
         settings(connection, pg_lookahead__leafscan="off")
         chill(connection, case)
         assert shown_leaves(connection, case.query) == []
+
+
+@pytest.mark.parametrize("service", [False, True])
+@pytest.mark.parametrize("io_method", [None, "sync", "worker", "io_uring"])
+def test_who_reads(
+    own_cluster: NewCluster, server: Server, io_method: str | None, service: bool
+) -> None:
+    """By default workers read leaf pages if there are any, else the kernel is advised."""
+    if (io_method is not None) != (server.major >= 18):
+        pytest.skip("io_method is of 18 and later")
+    if io_method == "io_uring" and not server.io_uring:
+        pytest.skip("this server has no io_uring")
+    conf = {"pg_lookahead.start_after": "0", "pg_lookahead.io_workers": "2" if service else "0"}
+    try:
+        cluster = own_cluster({**conf, **({"io_method": io_method} if io_method else {})})
+    except LookaheadError as error:
+        if io_method == "io_uring":
+            pytest.skip(f"cannot be used here: {error}")
+        raise
+    expected = "aio" if io_method == "worker" else "worker" if service else "advice"
+    create(cluster)
+    case = CASES["backward"]
+    with connect(cluster) as connection:
+        settings(connection, **case.plan)
+        require_node(connection, case.query, case.kind, case.index)
+        if service:
+            until_served(connection)
+        answer = without_look_ahead(connection, case.query)
+        chill(connection, case)
+        (shown,) = shown_leaves(connection, case.query)
+        assert shown["Method"] == expected
+        assert shown["Blocks Issued"] > 0
+        chill(connection, case)
+        assert rows(connection, case.query) == answer
+    cluster.close()
 
 
 def explain_text(connection: Connection, query: str) -> str:
