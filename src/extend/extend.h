@@ -65,11 +65,20 @@ typedef struct LaExtendCounters
 	int64		time_us_total;	/* that extending took */
 } LaExtendCounters;
 
+/* What the free space map must say of a table before pages are added to it. */
+typedef enum LaSpaceWhen
+{
+	LA_ALWAYS,					/* it is not asked */
+	LA_IF_NONE_EMPTY,			/* there is no empty page */
+	LA_IF_NO_ROOM				/* other pages than the last have no room */
+} LaSpaceWhen;
+
 /* A run of pages that were added. */
 typedef struct LaSpace
 {
 	BlockNumber first;
 	uint32		npages;			/* 0: none were added */
+	bool		busy;			/* because somebody else is extending */
 } LaSpace;
 
 /* heap_extend.c */
@@ -81,7 +90,7 @@ extern void la_heap_filled(Relation rel, BlockNumber target,
 
 /* space.c */
 extern bool la_space_add(Relation rel, BlockNumber nblocks, uint32 npages,
-						 BufferAccessStrategy strategy, bool use_fsm,
+						 BufferAccessStrategy strategy, LaSpaceWhen when,
 						 bool keep, LaSpace *space);
 extern void la_space_return(Relation rel, BlockNumber first, BlockNumber last);
 
@@ -89,7 +98,8 @@ extern void la_space_return(Relation rel, BlockNumber first, BlockNumber last);
 extern Size la_spare_shmem_size(void);
 extern void la_spare_shmem_attach(void *area, bool is_new);
 extern void la_spare_note(Relation rel, BlockNumber last);
-extern BlockNumber la_spare_last(Relation rel);
+extern void la_spare_note_end(Relation rel, BlockNumber last);
+extern BlockNumber la_spare_end(Relation rel);
 extern void la_spare_planned(Oid relid, RelOptInfo *info);
 
 /* file_extend.c */

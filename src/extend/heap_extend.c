@@ -22,11 +22,11 @@
  * wait.  On 15 they would stay there, as the server then adds many pages, but
  * one by one.
  *
- * A table whose rows come and go does not grow by that.  It is filled at its
- * last page, too, so only pages that the server has added, or that are used
- * after such a page, are a sign.  Where VACUUM has made room the server turns
- * to it first, since VACUUM, as we do ourselves, makes it search the map from
- * its front again.
+ * A table whose rows come and go must not grow by that.  It is filled at its
+ * last page, too, and then again from the front, where VACUUM has made room; but
+ * as long as there are empty pages near by the server does not turn.  So some
+ * pages of the rest are looked up in the free space map, and if one has room
+ * what is ahead is used up first.
  *
  * How much: heap_extend_size, but not more than a sixteenth of the table, so
  * small tables are the size they are without us, and what is not needed after
@@ -53,7 +53,7 @@
 /* The pages ahead are few when less than this part of a step is left. */
 #define LA_EXTEND_LEAD			2
 
-/* The last run of pages whose end was seen to be near, see la_keep_ahead(). */
+/* The end of a table that was looked at last, see la_keep_ahead(). */
 static struct
 {
 	Oid			file;			/* its relfilenode */
@@ -104,18 +104,20 @@ la_extend_step(BlockNumber nblocks)
 }
 
 /*
- * Rows go to this page.  If it is one of those that were added last, and few of
- * them are left, add some more.  Each session tries that once for each run of
- * pages: if it cannot, another one is just at it.
+ * Rows go to this page.  If few pages are left behind it, add some more.  Each
+ * session looks once at each end of a table, but again if another one was just
+ * extending it.
  */
 static bool
 la_keep_ahead(Relation rel, BlockNumber target)
 {
-	BlockNumber last = la_spare_last(rel);
+	BlockNumber last = la_spare_end(rel);
 	Oid			file = rel->rd_rel->relfilenode;
 	BlockNumber left;
+	BlockNumber wanted;
 	uint32		step;
-	LaSpace		space;
+	LaSpace		space = {0};
+	bool		is_done = false;
 
 	if (last == InvalidBlockNumber || target > last ||
 		(la_seen_ending.file == file && la_seen_ending.last == last))
@@ -124,10 +126,19 @@ la_keep_ahead(Relation rel, BlockNumber target)
 	step = la_extend_step(last + 1);
 	if (left >= step / LA_EXTEND_LEAD)
 		return false;
-	la_seen_ending.file = file;
-	la_seen_ending.last = last;
 
-	return la_space_add(rel, last + 1, step - left, NULL, false, false, &space);
+	/* VACUUM is not to find enough at the end to cut it off. */
+	wanted = step - left;
+	if (step < (last + 1 + wanted) / LA_EXTEND_FRACTION &&
+		RelationGetNumberOfBlocks(rel) == last + 1)
+		is_done = la_space_add(rel, last + 1, wanted, NULL, LA_IF_NO_ROOM,
+							   false, &space);
+	if (!space.busy)
+	{
+		la_seen_ending.file = file;
+		la_seen_ending.last = last;
+	}
+	return is_done;
 }
 
 /*
@@ -162,5 +173,5 @@ la_heap_filled(Relation rel, BlockNumber target, BlockNumber *size)
 					 &space))
 		*size = RelationGetNumberOfBlocks(rel);
 	else if (nblocks >= LA_EXTEND_MIN_TABLE)
-		la_spare_note(rel, nblocks - 1);	/* the server has added many */
+		la_spare_note_end(rel, nblocks - 1);	/* the server has added many */
 }

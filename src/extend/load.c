@@ -193,7 +193,8 @@ la_load_feed(LaLoad *load, BulkInsertState bistate, bool use_fsm)
 		load->pool_last + 1 != nblocks)
 		step /= LA_LOADS_BESIDE;
 	if (!la_space_add(rel, nblocks, step, bistate->strategy,
-					  use_fsm && left == 0, true, &space))
+					  use_fsm && left == 0 ? LA_IF_NONE_EMPTY : LA_ALWAYS,
+					  true, &space))
 		return;
 
 	if (left > 0 && space.first != bistate->last_free + 1)
@@ -295,7 +296,7 @@ la_load_room(LaLoad *load, BulkInsertState bistate, Size length)
 		load->seen = target;
 		if (target + 1 == nblocks &&
 			la_space_add(rel, nblocks, la_extend_step(nblocks),
-						 bistate->strategy, false, true, &space))
+						 bistate->strategy, LA_ALWAYS, true, &space))
 		{
 			load->next_free = space.first;
 			load->last_free = space.first + space.npages - 1;

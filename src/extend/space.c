@@ -37,6 +37,7 @@
  */
 #include "postgres.h"
 
+#include "common/pg_prng.h"
 #include "compat.h"
 #include "extend/extend.h"
 #include "storage/bufpage.h"
@@ -51,6 +52,19 @@
 /* After this few pages in one call there is nothing to win by another. */
 #define LA_FEW_PAGES	4
 
+/*
+ * Pages that are looked up to see whether a table has room elsewhere.  If a
+ * twentieth of its pages has, 96 of 100 times one of them is found; what is
+ * overlooked now is found later, as it becomes more while it is not used.
+ */
+#define LA_ROOM_LOOKS	64
+
+/*
+ * A page with this much beyond what fillfactor keeps free has room: for any row
+ * of which nothing is stored elsewhere.
+ */
+#define LA_ROOM			(BLCKSZ / 4)
+
 static TimestampTz la_retry_at = 0;
 
 /* What the guarded body is to do and has done. */
@@ -60,10 +74,9 @@ typedef struct LaSpaceRun
 	BlockNumber nblocks;		/* size that the caller has seen */
 	uint32		npages;			/* wanted */
 	BufferAccessStrategy strategy;
-	bool		use_fsm;		/* look there first */
+	LaSpaceWhen when;
 	bool		keep;			/* the caller knows what to do with them */
 	LaSpace		space;
-	bool		busy;
 } LaSpaceRun;
 
 /*
@@ -85,13 +98,13 @@ la_lock_end(LaSpaceRun *run)
 {
 	if (!ConditionalLockRelationForExtension(run->rel, ExclusiveLock))
 	{
-		run->busy = true;
+		run->space.busy = true;
 		return false;
 	}
 	if (RelationGetNumberOfBlocks(run->rel) != run->nblocks)
 	{
 		UnlockRelationForExtension(run->rel, ExclusiveLock);
-		run->busy = true;
+		run->space.busy = true;
 		return false;
 	}
 	return true;
@@ -179,6 +192,50 @@ la_add_pages(LaSpaceRun *run)
 }
 #endif
 
+/*
+ * Does the table have room before its last pages?  A sample says so.
+ */
+static bool
+la_has_room(const LaSpaceRun *run)
+{
+	Relation	rel = run->rel;
+	uint32		step = la_extend_step(run->nblocks);
+	BlockNumber before = run->nblocks - Min(2 * step, run->nblocks);
+	Size		wanted = LA_ROOM +
+		RelationGetTargetPageFreeSpace(rel, HEAP_DEFAULT_FILLFACTOR);
+
+	for (int i = 0; i < LA_ROOM_LOOKS; i++)
+	{
+		BlockNumber first = (uint64) before * i / LA_ROOM_LOOKS;
+		BlockNumber next = (uint64) before * (i + 1) / LA_ROOM_LOOKS;
+		BlockNumber block = first;
+
+		if (next > first)
+			block += pg_prng_uint64_range(&pg_global_prng_state, 0,
+										  next - first - 1);
+		if (GetRecordedFreeSpace(rel, block) >= wanted)
+			return true;
+	}
+	return false;
+}
+
+static bool
+la_is_time(const LaSpaceRun *run)
+{
+	switch (run->when)
+	{
+		case LA_ALWAYS:
+			return true;
+		case LA_IF_NONE_EMPTY:
+			/* Empty pages are where the next rows will go. */
+			return GetPageWithFreeSpace(run->rel, LA_EMPTY_SPACE) ==
+				InvalidBlockNumber;
+		case LA_IF_NO_ROOM:
+			return !la_has_room(run);
+	}
+	return false;
+}
+
 static void
 la_add_body(void *arg)
 {
@@ -187,12 +244,10 @@ la_add_body(void *arg)
 	/* One session at a time: the next would find nothing yet, and add more. */
 	if (!ConditionalLockPage(run->rel, 0, ExclusiveLock))
 	{
-		run->busy = true;
+		run->space.busy = true;
 		return;
 	}
-	/* Empty pages are where the next rows will go. */
-	if (!run->use_fsm ||
-		GetPageWithFreeSpace(run->rel, LA_EMPTY_SPACE) == InvalidBlockNumber)
+	if (la_is_time(run))
 		la_add_pages(run);
 	UnlockPage(run->rel, 0, ExclusiveLock);
 }
@@ -200,16 +255,16 @@ la_add_body(void *arg)
 /*
  * Add pages to the end of a table that has nblocks.
  *
- * With use_fsm nothing is done if the free space map knows of an empty page.
- * The new pages are put there, unless the caller keeps
- * them.  Returns true if space says which pages were added.
+ * "when" is what the free space map must say first.  The new pages are put there,
+ * unless the caller keeps them.  Returns true if space says which pages were
+ * added.
  *
  * The caller must hold a lock on the table with which it may insert, and no
  * lock on a buffer.
  */
 bool
 la_space_add(Relation rel, BlockNumber nblocks, uint32 npages,
-			 BufferAccessStrategy strategy, bool use_fsm, bool keep,
+			 BufferAccessStrategy strategy, LaSpaceWhen when, bool keep,
 			 LaSpace *space)
 {
 	LaSpaceRun	run;
@@ -217,6 +272,7 @@ la_space_add(Relation rel, BlockNumber nblocks, uint32 npages,
 	TimestampTz start;
 
 	memset(&run, 0, sizeof(run));
+	*space = run.space;
 	start = GetCurrentTimestamp();
 	if (npages == 0 || start < la_retry_at)
 		return false;
@@ -224,7 +280,7 @@ la_space_add(Relation rel, BlockNumber nblocks, uint32 npages,
 	run.nblocks = nblocks;
 	run.npages = npages;
 	run.strategy = strategy;
-	run.use_fsm = use_fsm;
+	run.when = when;
 	run.keep = keep;
 
 	owner = la_guard_owner_create();
@@ -236,7 +292,7 @@ la_space_add(Relation rel, BlockNumber nblocks, uint32 npages,
 		la_extend_count(&(LaExtendCounters) {.errors_total = 1});
 	}
 
-	if (run.busy)
+	if (run.space.busy)
 		la_extend_count(&(LaExtendCounters) {.busy_total = 1});
 	if (run.space.npages > 0)
 		la_extend_count(&(LaExtendCounters)

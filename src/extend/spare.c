@@ -24,6 +24,9 @@
  * only those know of theirs; then the planner counts the empty pages, as it
  * does those that the server itself adds for many sessions.
  *
+ * A second note, of the same kind, says where a table that is being filled ends,
+ * with the pages of the server too: see la_keep_ahead().
+ *
  * Copyright (c) 2026, the pg_lookahead authors
  *
  *-------------------------------------------------------------------------
@@ -34,9 +37,11 @@
 
 #include "access/relation.h"
 #include "catalog/pg_class.h"
+#include "common/hashfn.h"
 #include "compat.h"
 #include "extend/extend.h"
 #include "fmgr.h"
+#include "miscadmin.h"
 #include "port/atomics.h"
 #include "settings.h"
 #include "storage/bufpage.h"
@@ -54,13 +59,29 @@ PG_FUNCTION_INFO_V1(pg_lookahead_unused_pages);
 #define LA_NOTES	256
 
 /* The file in the upper half, its last page in the lower; 0: no note. */
-static pg_atomic_uint64 *la_notes = NULL;
-static pg_atomic_uint64 la_own_notes[LA_NOTES];
+typedef struct LaNotes
+{
+	pg_atomic_uint64 added[LA_NOTES];	/* by us */
+	pg_atomic_uint64 ends[LA_NOTES];	/* by anybody */
+} LaNotes;
+
+static LaNotes *la_notes = NULL;
+static LaNotes la_own_notes;
 
 Size
 la_spare_shmem_size(void)
 {
-	return LA_NOTES * sizeof(pg_atomic_uint64);
+	return sizeof(LaNotes);
+}
+
+static void
+la_notes_init(LaNotes *notes)
+{
+	for (int i = 0; i < LA_NOTES; i++)
+	{
+		pg_atomic_init_u64(&notes->added[i], 0);
+		pg_atomic_init_u64(&notes->ends[i], 0);
+	}
 }
 
 /*
@@ -70,50 +91,90 @@ void
 la_spare_shmem_attach(void *area, bool is_new)
 {
 	la_notes = area;
-	for (int i = 0; is_new && i < LA_NOTES; i++)
-		pg_atomic_init_u64(&la_notes[i], 0);
+	if (is_new)
+		la_notes_init(la_notes);
 }
 
 /*
- * The place for the note of a table.
+ * The notes, which are our own if there is no shared memory for them.
  */
-static pg_atomic_uint64 *
-la_note_of(Relation rel)
+static LaNotes *
+la_notes_there(void)
 {
 	if (la_notes == NULL)
 	{
-		la_notes = la_own_notes;
-		for (int i = 0; i < LA_NOTES; i++)
-			pg_atomic_init_u64(&la_notes[i], 0);
+		la_notes = &la_own_notes;
+		la_notes_init(la_notes);
 	}
-	return &la_notes[rel->rd_rel->relfilenode % LA_NOTES];
+	return la_notes;
+}
+
+/*
+ * What stands for a file in a note.  Databases made from one template have files
+ * of the same number.
+ */
+static uint32
+la_note_file(Relation rel)
+{
+	return (uint32) rel->rd_rel->relfilenode ^ hash_bytes_uint32(MyDatabaseId);
+}
+
+static pg_atomic_uint64 *
+la_note_of(Relation rel)
+{
+	return &la_notes_there()->added[la_note_file(rel) % LA_NOTES];
+}
+
+static pg_atomic_uint64 *
+la_end_of(Relation rel)
+{
+	return &la_notes_there()->ends[la_note_file(rel) % LA_NOTES];
 }
 
 static uint64
 la_note(Relation rel, BlockNumber last)
 {
-	return ((uint64) rel->rd_rel->relfilenode) << 32 | last;
+	return ((uint64) la_note_file(rel)) << 32 | last;
 }
 
 /*
- * Note that this page has been added, as the last one.
+ * Note that we have added this page, as the last one.
  */
 void
 la_spare_note(Relation rel, BlockNumber last)
 {
-	pg_atomic_write_u64(la_note_of(rel), la_note(rel, last));
+	uint64		note = la_note(rel, last);
+
+	pg_atomic_write_u64(la_note_of(rel), note);
+	pg_atomic_write_u64(la_end_of(rel), note);
 }
 
 /*
- * The last page that was added to a table, or InvalidBlockNumber if there is no
- * note of it.  The server may have added others since.
+ * Note that a table ends with this page.  Who has looked at it earlier, and
+ * comes later, changes nothing.
+ */
+void
+la_spare_note_end(Relation rel, BlockNumber last)
+{
+	pg_atomic_uint64 *place = la_end_of(rel);
+	uint64		note = la_note(rel, last);
+	uint64		there = pg_atomic_read_u64(place);
+
+	while ((there >> 32 != note >> 32 || there < note) &&
+		   !pg_atomic_compare_exchange_u64(place, &there, note))
+		 /* there has what is there now */ ;
+}
+
+/*
+ * The last page of a table that is being filled, or InvalidBlockNumber if there
+ * is no note of it.  Others may have been added since.
  */
 BlockNumber
-la_spare_last(Relation rel)
+la_spare_end(Relation rel)
 {
-	uint64		note = pg_atomic_read_u64(la_note_of(rel));
+	uint64		note = pg_atomic_read_u64(la_end_of(rel));
 
-	if (note >> 32 != rel->rd_rel->relfilenode)
+	if (note >> 32 != la_note_file(rel))
 		return InvalidBlockNumber;
 	return (BlockNumber) note;
 }

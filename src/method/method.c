@@ -10,7 +10,8 @@
  *		server	io_method	storage		auto
  *		any		any			buffered	advice
  *		18		worker		buffered	aio for leaf pages and bitmaps
- *		other	other		buffered	worker for leaf pages, with the service
+ *		other	other		buffered	worker for leaf pages, with the service,
+ *									unless the scan is parallel
  *		16-17	-			direct		worker, or none without the service
  *		18		sync		direct		worker, or none without the service
  *		18		other		direct		aio
@@ -34,12 +35,6 @@
 #include "method/method.h"
 #include "service/service.h"
 #include "storage/bufpage.h"
-
-#ifdef USE_PREFETCH
-#define LA_HAVE_ADVICE 1
-#else
-#define LA_HAVE_ADVICE 0
-#endif
 
 /*
  * Can the I/O service serve this table?  Its workers cannot see local buffers.
@@ -210,17 +205,17 @@ la_leaf_method_for(Relation rel)
 }
 
 /*
- * Choose the method for leaf pages that another process of the same plan may
- * need while this one waits for that process.
+ * Choose the method for blocks that another process of the same plan may need
+ * while this one waits for that process.
  *
  * A read through io_uring is completed by who began it, or by who waits for it
  * once it was submitted.  A process that came upon it a moment earlier sleeps
  * until the first one looks; and if that one waits for the sleeper, for ever.
  */
 const LaMethod *
-la_shared_leaf_method_for(Relation rel)
+la_shared_method_for(Relation rel)
 {
-	const LaMethod *method = la_leaf_method_for(rel);
+	const LaMethod *method = la_method_for(rel, NULL);
 
 #if LA_HAVE_AIO
 	if (method->id == LA_METHOD_AIO && io_method != IOMETHOD_WORKER)

@@ -20,6 +20,13 @@
 #include "utils/relcache.h"
 #include "window/window.h"
 
+/* Can the kernel be advised? */
+#ifdef USE_PREFETCH
+#define LA_HAVE_ADVICE 1
+#else
+#define LA_HAVE_ADVICE 0
+#endif
+
 /*
  * All callbacks run with the scan's own resource owner as the current one.
  * "optional" ones may be NULL.
@@ -94,7 +101,7 @@ extern const LaMethod *la_method_for(Relation rel, const char **reason);
 extern const LaMethod *la_dense_method_for(Relation rel);
 #endif
 extern const LaMethod *la_leaf_method_for(Relation rel);
-extern const LaMethod *la_shared_leaf_method_for(Relation rel);
+extern const LaMethod *la_shared_method_for(Relation rel);
 extern const LaMethod *la_range_method_for(Relation rel);
 
 /* file_advice.c */

@@ -5,11 +5,15 @@
  *
  * A run of a window becomes a request.  Nothing is pinned and nothing is waited
  * for here; what the workers do after the scan has gone on is stopped by ending
- * the owner.  The part of a run that no queue takes is dropped: the kernel is
- * advised of it, or with direct I/O the scan reads it.
+ * the owner.
  *
- * Serves direct I/O, where the kernel has nothing to be advised of, and servers
- * without asynchronous I/O of their own.  Needs the library preloaded.
+ * Workers that have much to do come too late.  So while queues are long a window
+ * is advised to the kernel instead, and so is the part of a run that no queue
+ * takes, and everything if all owners' slots are taken.  With direct I/O the scan
+ * reads that itself.
+ *
+ * Serves direct I/O, where the kernel has nothing to be advised of, and leaf
+ * pages where the server has no I/O workers.  Needs the library preloaded.
  *
  * Copyright (c) 2026, the pg_lookahead authors
  *
@@ -21,6 +25,19 @@
 #include "method/method.h"
 #include "service/service.h"
 
+/* A worker with this many blocks to read is busy: more than two windows. */
+#define LA_BUSY_BLOCKS		512
+
+/* If there was no slot, another one is not tried for this long. */
+#define LA_OWNER_RETRY_US	1000000
+
+typedef struct LaWorkerState
+{
+	LaOwnerRef	ref;
+	uint64		retry_us;		/* la_now_us() */
+	bool		is_busy;		/* workers are, for this window */
+} LaWorkerState;
+
 /* Two windows are in front of a scan, and must not overwrite each other. */
 static int
 la_worker_most_blocks(void)
@@ -31,7 +48,7 @@ la_worker_most_blocks(void)
 static void
 la_worker_open(LaWindow *window)
 {
-	window->method_state = palloc0(sizeof(LaOwnerRef));
+	window->method_state = palloc0(sizeof(LaWorkerState));
 }
 
 /*
@@ -41,19 +58,36 @@ la_worker_open(LaWindow *window)
 static LaOwnerRef *
 la_worker_owner(LaWindow *window)
 {
-	LaOwnerRef *ref = window->method_state;
+	LaWorkerState *state = window->method_state;
 	LaTarget	target;
+	uint64		now;
 
-	if (la_owner_is_valid(ref))
-		return ref;
+	if (la_owner_is_valid(&state->ref))
+		return &state->ref;
+	now = la_now_us();
+	if (now < state->retry_us)
+		return NULL;
 	la_owner_target_of(&target, window->rel, MAIN_FORKNUM);
-	return la_owner_begin(ref, &target, 0) ? ref : NULL;
+	target.most_ahead = 2 * la_max_distance;
+	if (la_owner_begin(&state->ref, &target, 0))
+		return &state->ref;
+	state->retry_us = now + LA_OWNER_RETRY_US;
+	return NULL;
+}
+
+static void
+la_worker_announce(LaWindow *window)
+{
+	LaWorkerState *state = window->method_state;
+
+	state->is_busy = !la_direct_io() && la_queues_are_long(LA_BUSY_BLOCKS);
 }
 
 static void
 la_worker_start(LaWindow *window, const LaRun *run)
 {
-	LaOwnerRef *ref = la_worker_owner(window);
+	LaWorkerState *state = window->method_state;
+	LaOwnerRef *ref = state->is_busy ? NULL : la_worker_owner(window);
 	int			n = 0;
 
 	if (ref != NULL)
@@ -61,7 +95,7 @@ la_worker_start(LaWindow *window, const LaRun *run)
 		pg_atomic_write_u64(&ref->owner->moved_us, la_now_us());
 		n = la_owner_ask(ref, run->first, run->nblocks, PG_UINT64_MAX);
 	}
-	if (n < run->nblocks && !la_direct_io())
+	if (LA_HAVE_ADVICE && n < run->nblocks && !la_direct_io())
 	{
 		la_file_advise(RelationGetSmgr(window->rel), MAIN_FORKNUM,
 					   run->first + n, run->nblocks - n);
@@ -78,10 +112,10 @@ la_worker_start(LaWindow *window, const LaRun *run)
 static void
 la_worker_close(LaWindow *window)
 {
-	LaOwnerRef *ref = window->method_state;
+	LaWorkerState *state = window->method_state;
 
-	if (ref->owner != NULL)
-		la_owner_end(ref);
+	if (state->ref.owner != NULL)
+		la_owner_end(&state->ref);
 }
 
 const LaMethod la_method_worker = {
@@ -89,6 +123,7 @@ const LaMethod la_method_worker = {
 	.name = "worker",
 	.most_blocks = la_worker_most_blocks,
 	.open = la_worker_open,
+	.announce = la_worker_announce,
 	.start = la_worker_start,
 	.abandon = la_worker_close,
 	.close = la_worker_close,

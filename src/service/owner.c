@@ -72,6 +72,7 @@ la_owner_target_of(LaTarget *target, Relation rel, ForkNumber fork)
 	target->is_watched = false;
 	target->live = NULL;
 	target->margin = 0;
+	target->most_ahead = 0;
 }
 
 /*
@@ -79,20 +80,25 @@ la_owner_target_of(LaTarget *target, Relation rel, ForkNumber fork)
  * la_owner_end() before it gives that up; an abort does it for it.
  *
  * Returns false if all slots are taken, which is counted, or if the key is: two
- * scans under one key would move each other's position.
+ * scans under one key would move each other's position.  An index scan may not
+ * have the last slots, and is not counted: method/worker.c advises the kernel
+ * then.
  */
 bool
 la_owner_begin(LaOwnerRef *ref, const LaTarget *target, uint64 key)
 {
 	LaOwner    *owner = NULL;
+	bool		is_index_scan = target->most_ahead > 0;
+	int			nslots = LA_MAX_OWNERS - (is_index_scan ? LA_SPARE_OWNERS : 0);
 	bool		is_key_taken = false;
 
 	ref->owner = NULL;
 	if (la_service == NULL)
 		return false;
-	if (la_nbegun >= LA_MAX_OWNERS)
+	if (la_nbegun >= nslots)
 	{
-		pg_atomic_fetch_add_u64(&la_service->owners_refused, 1);
+		if (!is_index_scan)
+			pg_atomic_fetch_add_u64(&la_service->owners_refused, 1);
 		return false;
 	}
 	if (!la_exit_is_hooked)
@@ -102,7 +108,7 @@ la_owner_begin(LaOwnerRef *ref, const LaTarget *target, uint64 key)
 	}
 
 	LWLockAcquire(la_service->lock, LW_EXCLUSIVE);
-	for (int i = 0; i < LA_MAX_OWNERS; i++)
+	for (int i = 0; i < nslots; i++)
 	{
 		LaOwner    *candidate = &la_service->owners[i];
 
@@ -135,7 +141,7 @@ la_owner_begin(LaOwnerRef *ref, const LaTarget *target, uint64 key)
 
 	if (owner == NULL)
 	{
-		if (!is_key_taken)
+		if (!is_key_taken && !is_index_scan)
 			pg_atomic_fetch_add_u64(&la_service->owners_refused, 1);
 		return false;
 	}
@@ -212,7 +218,8 @@ la_owner_end_all(void)
  * The blocks that one owner may have ahead of it, so that none is pushed out of
  * the workers' rings before its owner comes to it.  Who has not moved for
  * protect_time is not counted: its blocks are protected no longer.  Nor is who
- * has nothing read.
+ * has nothing read.  Index scans need little, and may not take all from those
+ * who gain by being far ahead.
  */
 int
 la_owner_share(void)
@@ -220,20 +227,26 @@ la_owner_share(void)
 	uint64		now = la_now_us();
 	uint64		protect_us = (uint64) la_protect_time * 1000;
 	int64		room = 0;
+	int64		bounded = 0;
 	int			nactive = 0;
 
 	for (int i = 0; i < la_service->nworkers; i++)
 		room += pg_atomic_read_u32(&la_service->workers[i].ring_blocks);
+	room /= 2;
 	for (int i = 0; i < LA_MAX_OWNERS; i++)
 	{
 		LaOwner    *owner = &la_service->owners[i];
 
-		if (la_is_in_use(pg_atomic_read_u32(&owner->generation)) &&
-			!owner->target.advise_only &&
-			pg_atomic_read_u64(&owner->moved_us) + protect_us >= now)
+		if (!la_is_in_use(pg_atomic_read_u32(&owner->generation)) ||
+			owner->target.advise_only ||
+			pg_atomic_read_u64(&owner->moved_us) + protect_us < now)
+			continue;
+		if (owner->target.most_ahead > 0)
+			bounded += owner->target.most_ahead;
+		else
 			nactive++;
 	}
-	return (int) (room / 2 / Max(nactive, 1));
+	return (int) ((room - Min(bounded, room / 2)) / Max(nactive, 1));
 }
 
 /*

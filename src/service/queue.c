@@ -59,12 +59,14 @@ la_queue_put(LaWorker *worker, const LaRequest *request)
 		{
 			last->nblocks += request->nblocks;
 			last->until = request->until;
+			worker->queued_blocks += request->nblocks;
 			accepted = merged = true;
 		}
 		else if (worker->tail - worker->head <
 				 (uint32) Min(la_max_requests_per_worker, LA_MAX_QUEUE))
 		{
 			worker->requests[la_queue_slot(worker->tail++)] = *request;
+			worker->queued_blocks += request->nblocks;
 			accepted = true;
 		}
 	}
@@ -128,6 +130,7 @@ la_queue_take(LaWorker *worker, LaRequest *request)
 	if (worker->head != worker->tail)
 	{
 		*request = worker->requests[la_queue_slot(worker->head++)];
+		worker->queued_blocks -= request->nblocks;
 		found = true;
 	}
 	SpinLockRelease(&worker->mutex);
@@ -148,6 +151,19 @@ la_queue_depth(LaWorker *worker)
 	return (int) depth;
 }
 
+/*
+ * Does a worker have more than so many blocks to read?  Read without a lock: it
+ * is of interest only roughly.
+ */
+bool
+la_queues_are_long(uint32 nblocks)
+{
+	for (int i = 0; i < la_service->nworkers; i++)
+		if (*(volatile uint32 *) &la_service->workers[i].queued_blocks > nblocks)
+			return true;
+	return false;
+}
+
 bool
 la_queue_is_empty(LaWorker *worker)
 {
@@ -165,6 +181,7 @@ la_queue_attach(LaWorker *worker)
 	worker->pid = MyProcPid;
 	worker->latch = MyLatch;
 	worker->head = worker->tail;
+	worker->queued_blocks = 0;
 	SpinLockRelease(&worker->mutex);
 }
 
@@ -178,5 +195,6 @@ la_queue_detach(LaWorker *worker)
 	worker->pid = 0;
 	worker->latch = NULL;
 	worker->head = worker->tail;
+	worker->queued_blocks = 0;
 	SpinLockRelease(&worker->mutex);
 }

@@ -13,7 +13,7 @@
  *		la_owner_end()		forget what is still queued
  *
  * Nothing waits for the service: a range that no queue has room for is dropped
- * and counted, and the scan reads those blocks by itself.
+ * and counted, and the scan reads those blocks by itself or advises the kernel.
  *
  * owner.c has the slots, queue.c the queues, worker.c the workers, status.c
  * what is shown of them.
@@ -34,6 +34,9 @@
 
 /* Slots for scans, and for commands that are followed. */
 #define LA_MAX_OWNERS			128
+
+/* Index scans leave so many of them to others: they can do without. */
+#define LA_SPARE_OWNERS			32
 
 /* Room in a worker's queue; pg_lookahead.max_requests_per_worker uses less. */
 #define LA_MAX_QUEUE			1024
@@ -56,6 +59,8 @@ typedef struct LaTarget
 	bool		is_watched;		/* for another process: see maintenance.c */
 	const volatile int64 *live; /* where that process is by now, or NULL */
 	int			margin;			/* blocks after that are left alone */
+	int			most_ahead;		/* an index scan: blocks it may have ahead at
+								 * most; 0: as much as there is room for */
 } LaTarget;
 
 /*
@@ -138,11 +143,12 @@ typedef struct LaWindowCounters
 
 typedef struct LaWorker
 {
-	slock_t		mutex;			/* protects pid, latch, head, tail, requests */
+	slock_t		mutex;			/* protects what follows, up to requests */
 	int			pid;			/* 0: not running */
 	Latch	   *latch;
 	uint32		head;			/* the next to serve */
 	uint32		tail;			/* where the next request goes */
+	uint32		queued_blocks;	/* of all requests */
 	LaRequest	requests[LA_MAX_QUEUE];
 
 	pg_atomic_uint32 sleeping;	/* set the latch after asking */
@@ -217,6 +223,7 @@ extern int	la_owner_ask(const LaOwnerRef *ref, BlockNumber first, int nblocks,
 						 uint64 until);
 extern bool la_queue_take(LaWorker *worker, LaRequest *request);
 extern bool la_queue_is_empty(LaWorker *worker);
+extern bool la_queues_are_long(uint32 nblocks);
 extern int	la_queue_depth(LaWorker *worker);
 extern void la_queue_attach(LaWorker *worker);
 extern void la_queue_detach(LaWorker *worker);

@@ -76,6 +76,7 @@
 /* One piece of a request, for la_guard_run(). */
 typedef struct LaPiece
 {
+	const LaOwnerRef *owner;
 	const LaTarget *target;
 	BlockNumber first;
 	int			nblocks;
@@ -239,7 +240,8 @@ la_do_piece(LaPiece *piece)
 	else
 	{
 		la_count(&la_worker->counters.errors, 1);
-		if (!piece->target->is_watched)
+		/* If nobody wants it any more the relation may be gone. */
+		if (!piece->target->is_watched && la_owner_is_valid(piece->owner))
 			la_log_failure(piece);
 	}
 	return ok;
@@ -271,18 +273,20 @@ la_blocks_passed(const LaTarget *target, const LaRequest *request)
 }
 
 /*
- * Read what is missing of a request.  The relation is locked.
+ * Read what is missing of a request, until its owner ends.  The relation is
+ * locked.
  */
 static void
-la_read_request(const LaTarget *target, const LaRequest *request)
+la_read_request(const LaOwnerRef *ref, const LaTarget *target,
+				const LaRequest *request)
 {
 	LaWorkerCounters *counters = &la_worker->counters;
 	int			done = 0;
 
-	while (done < request->nblocks)
+	while (done < request->nblocks && la_owner_is_valid(ref))
 	{
 		int			passed = la_blocks_passed(target, request);
-		LaPiece		piece = {target, 0, 0, false};
+		LaPiece		piece = {ref, target, 0, 0, false};
 		uint64		start;
 
 		if (passed > done)
@@ -350,7 +354,7 @@ la_serve(const LaRequest *request)
 		/* Files may have been replaced since we used them last. */
 		AcceptInvalidationMessages();
 		if (la_owner_is_valid(&ref))
-			la_read_request(&target, request);
+			la_read_request(&ref, &target, request);
 		else
 			la_count(&counters->stale, 1);
 		la_target_unlock(&target);
@@ -367,7 +371,7 @@ la_advise_request(const LaRequest *request)
 {
 	LaOwnerRef	ref = la_owner_of(request);
 	LaTarget	target = ref.owner->target;
-	LaPiece		piece = {&target, request->first, request->nblocks, true};
+	LaPiece		piece = {&ref, &target, request->first, request->nblocks, true};
 
 	pg_read_barrier();
 	if (!la_direct_io() && la_owner_is_valid(&ref) &&

@@ -46,7 +46,7 @@
  * of all of them, because which it will get is not known; the pages it passes
  * over were somebody else's and not wasted.  Who is to get the next page waits
  * for who is just reading one, so no read may be in flight that only its owner
- * can complete: la_shared_leaf_method_for().
+ * can complete: la_shared_method_for().
  *
  * A scan with IN-lists, or a skip scan, descends again for the next value when
  * that is far away.  The move is not one to a neighbour then: the window is
@@ -404,7 +404,7 @@ la_leaf_start(LaLeafScan *leaf)
 	{
 		Relation	index = leaf->desc->indexRelation;
 		const LaMethod *method = leaf->desc->parallel_scan != NULL ?
-			la_shared_leaf_method_for(index) : la_leaf_method_for(index);
+			la_shared_method_for(index) : la_leaf_method_for(index);
 		LaScoutTarget target = {
 			.real = leaf->desc,
 			.keys = leaf->desc->keyData,

@@ -778,6 +778,33 @@ def test_rows_that_come_and_go(loaded: Cluster, connection: Connection, statemen
     assert filled.size <= plain.size * 9 // 8, (filled, plain)
 
 
+def test_room_far_away_ends_it(connection: Connection) -> None:
+    """What is kept ahead keeps nobody from room in front, where the map is of several pages."""
+    connection.execute("CREATE TABLE filled AS SELECT * FROM source LIMIT 0")
+    for _ in range(6):
+        connection.execute("INSERT INTO filled SELECT * FROM source")
+    before = pages(connection, "filled")
+    assert before.size > 2 * 4069, before
+    connection.execute("DELETE FROM filled WHERE (ctid::text::point)[0] < 8000")
+    connection.execute("VACUUM filled")
+    for _ in range(2):
+        connection.execute("INSERT INTO filled SELECT * FROM source")
+    after = pages(connection, "filled")
+    assert after.size <= before.size + STEP, (before, after)
+
+
+@pytest.mark.parametrize("some", [15_000, 18_000, 22_000, 26_000, 30_000])
+def test_vacuum_leaves_small_tables(connection: Connection, some: int) -> None:
+    """What is kept ahead of a table of a few megabytes is too little for VACUUM, too."""
+    connection.execute("CREATE TABLE filled AS SELECT * FROM source LIMIT 0")
+    connection.execute("INSERT INTO filled SELECT * FROM source LIMIT 15000")
+    for _ in range(15_000, some, 200):
+        connection.execute("INSERT INTO filled SELECT * FROM source LIMIT 200")
+    before = pages(connection, "filled")
+    connection.execute("VACUUM filled")
+    assert pages(connection, "filled").size == before.size, before
+
+
 def test_vacuum_does_not_truncate_it(connection: Connection) -> None:
     """What is spare is too little for VACUUM to want it back."""
     connection.execute("CREATE TABLE filled AS SELECT * FROM source LIMIT 0")
