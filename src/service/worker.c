@@ -240,8 +240,9 @@ la_do_piece(LaPiece *piece)
 	else
 	{
 		la_count(&la_worker->counters.errors, 1);
-		/* If nobody wants it any more the relation may be gone. */
-		if (!piece->target->is_watched && la_owner_is_valid(piece->owner))
+		/* An index that nobody uses any more may be gone. */
+		if (!piece->target->is_watched &&
+			(!piece->target->is_index || la_owner_is_valid(piece->owner)))
 			la_log_failure(piece);
 	}
 	return ok;
