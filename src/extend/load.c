@@ -61,6 +61,13 @@
 /* Calls between two looks for a TOAST table in use. */
 #define LA_TOAST_TURNS		16
 
+/*
+ * Pages that one load has for itself at most (16 on).  They are in the ring of
+ * buffers that the load writes through, which is 16 MB, and take room from pages
+ * that it would otherwise have to write out later, or never.
+ */
+#define LA_LOAD_MAX_BLOCKS	128
+
 /* Loads of one table that share what one of them may add. */
 #define LA_LOADS_BESIDE		4
 
@@ -192,6 +199,7 @@ la_load_feed(LaLoad *load, BulkInsertState bistate, bool use_fsm)
 	if (left == 0 && load->pool_last != InvalidBlockNumber &&
 		load->pool_last + 1 != nblocks)
 		step /= LA_LOADS_BESIDE;
+	step = Min(step, LA_LOAD_MAX_BLOCKS);
 	if (!la_space_add(rel, nblocks, step, bistate->strategy,
 					  use_fsm && left == 0 ? LA_IF_NONE_EMPTY : LA_ALWAYS,
 					  true, &space))
