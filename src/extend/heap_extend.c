@@ -23,10 +23,10 @@
  * one by one.
  *
  * A table whose rows come and go must not grow by that.  It is filled at its
- * last page, too, and then again from the front, where VACUUM has made room; but
- * as long as there are empty pages near by the server does not turn.  So some
- * pages of the rest are looked up in the free space map, and if one has room
- * what is ahead is used up first.
+ * last page, too, and then again from the front, where VACUUM has made room;
+ * but as long as there are empty pages near by the server does not turn.  Some
+ * pages of the rest are looked up in the free space map, therefore, and if one
+ * has room what is ahead is used up first.
  *
  * How much: heap_extend_size, but not more than a sixteenth of the table, so
  * small tables are the size they are without us, and what is not needed after

@@ -63,8 +63,8 @@
 
 /*
  * Pages that one load has for itself at most (16 on).  They are in the ring of
- * buffers that the load writes through, which is 16 MB, and take room from pages
- * that it would otherwise have to write out later, or never.
+ * buffers that the load writes through, which is 16 MB, and take room from
+ * pages that it would otherwise have to write out later, or never.
  */
 #define LA_LOAD_MAX_BLOCKS	128
 

@@ -255,9 +255,9 @@ la_add_body(void *arg)
 /*
  * Add pages to the end of a table that has nblocks.
  *
- * "when" is what the free space map must say first.  The new pages are put there,
- * unless the caller keeps them.  Returns true if space says which pages were
- * added.
+ * "when" is what the free space map must say first.  The new pages are put
+ * there, unless the caller keeps them.  Returns true if space says which pages
+ * were added.
  *
  * The caller must hold a lock on the table with which it may insert, and no
  * lock on a buffer.

@@ -24,8 +24,8 @@
  * only those know of theirs; then the planner counts the empty pages, as it
  * does those that the server itself adds for many sessions.
  *
- * A second note, of the same kind, says where a table that is being filled ends,
- * with the pages of the server too: see la_keep_ahead().
+ * A second note, of the same kind, says where a table that is being filled
+ * ends, with the pages of the server too: see la_keep_ahead().
  *
  * Copyright (c) 2026, the pg_lookahead authors
  *
@@ -110,8 +110,8 @@ la_notes_there(void)
 }
 
 /*
- * What stands for a file in a note.  Databases made from one template have files
- * of the same number.
+ * What stands for a file in a note.  Databases made from one template have
+ * files of the same number.
  */
 static uint32
 la_note_file(Relation rel)

@@ -164,8 +164,8 @@ la_method_for(Relation rel, const char **reason)
 
 #if LA_HAVE_AIO
 /*
- * Choose the method for blocks that the query has much to do with, such as those
- * of a bitmap; see la_leaf_method_for().
+ * Choose the method for blocks that the query has much to do with, such as
+ * those of a bitmap; see la_leaf_method_for().
  */
 const LaMethod *
 la_dense_method_for(Relation rel)
@@ -184,9 +184,9 @@ la_dense_method_for(Relation rel)
  * Choose the method for leaf pages.
  *
  * Each keeps the scan busy, which waits for few.  What is left to gain is that
- * another processor copies and checks the page, and the server's I/O workers, or
- * those of the service, are fast enough for that.  A scan that takes one row of
- * each block would wait for them.
+ * another processor copies and checks the page, and the server's I/O workers,
+ * or those of the service, are fast enough for that.  A scan that takes one row
+ * of each block would wait for them.
  */
 const LaMethod *
 la_leaf_method_for(Relation rel)

@@ -7,10 +7,10 @@
  * for here; what the workers do after the scan has gone on is stopped by ending
  * the owner.
  *
- * Workers that have much to do come too late.  So while queues are long a window
- * is advised to the kernel instead, and so is the part of a run that no queue
- * takes, and everything if all owners' slots are taken.  With direct I/O the scan
- * reads that itself.
+ * Workers that have much to do come too late.  So while queues are long a
+ * window is advised to the kernel instead, and so is the part of a run that no
+ * queue takes, and everything if all owners' slots are taken.  With direct I/O
+ * the scan reads that itself.
  *
  * Serves direct I/O, where the kernel has nothing to be advised of, and leaf
  * pages where the server has no I/O workers.  Needs the library preloaded.

@@ -159,8 +159,12 @@ bool
 la_queues_are_long(uint32 nblocks)
 {
 	for (int i = 0; i < la_service->nworkers; i++)
-		if (*(volatile uint32 *) &la_service->workers[i].queued_blocks > nblocks)
+	{
+		volatile LaWorker *worker = &la_service->workers[i];
+
+		if (worker->queued_blocks > nblocks)
 			return true;
+	}
 	return false;
 }
 
