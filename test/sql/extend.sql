@@ -24,8 +24,13 @@ SELECT count(*), sum(a) FROM loaded;
 
 -- what has been added and not used is used next
 SELECT pg_relation_size('loaded') AS size \gset
-INSERT INTO loaded SELECT * FROM rows_to_load LIMIT 500;
+INSERT INTO loaded SELECT * FROM rows_to_load LIMIT 60;
 SELECT pg_relation_size('loaded') = :size AS same_size;
+
+-- when half of it is used, more is added
+CALL note();
+INSERT INTO loaded SELECT * FROM rows_to_load LIMIT 2000;
+SELECT extended, added FROM gain;
 
 -- empty pages are not rows to the planner
 CREATE FUNCTION planned(query text) RETURNS bigint LANGUAGE plpgsql AS $$
