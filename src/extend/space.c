@@ -193,14 +193,15 @@ la_add_pages(LaSpaceRun *run)
 #endif
 
 /*
- * Does the table have room before its last pages?  A sample says so.
+ * Does the table have room before its last pages?  A sample says so.  A table
+ * that may grow ahead has pages enough for it.
  */
 static bool
 la_has_room(const LaSpaceRun *run)
 {
 	Relation	rel = run->rel;
 	uint32		step = la_extend_step(run->nblocks);
-	BlockNumber before = run->nblocks - Min(2 * step, run->nblocks);
+	BlockNumber before = run->nblocks - 2 * step;
 	Size		wanted = LA_ROOM +
 		RelationGetTargetPageFreeSpace(rel, HEAP_DEFAULT_FILLFACTOR);
 
@@ -208,11 +209,9 @@ la_has_room(const LaSpaceRun *run)
 	{
 		BlockNumber first = (uint64) before * i / LA_ROOM_LOOKS;
 		BlockNumber next = (uint64) before * (i + 1) / LA_ROOM_LOOKS;
-		BlockNumber block = first;
+		BlockNumber block = pg_prng_uint64_range(&pg_global_prng_state,
+												 first, next - 1);
 
-		if (next > first)
-			block += pg_prng_uint64_range(&pg_global_prng_state, 0,
-										  next - first - 1);
 		if (GetRecordedFreeSpace(rel, block) >= wanted)
 			return true;
 	}

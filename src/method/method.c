@@ -162,7 +162,6 @@ la_method_for(Relation rel, const char **reason)
 #endif
 }
 
-#if LA_HAVE_AIO
 /*
  * Choose the method for blocks that the query has much to do with, such as
  * those of a bitmap; see la_leaf_method_for().
@@ -171,14 +170,16 @@ const LaMethod *
 la_dense_method_for(Relation rel)
 {
 	const LaMethod *method = la_method_for(rel, NULL);
+
+#if LA_HAVE_AIO
 	const char *reason;
 
 	if (la_method == LA_METHOD_AUTO && method->id == LA_METHOD_ADVICE &&
 		io_method == IOMETHOD_WORKER)
 		return la_aio_or_advice(rel, &reason);
+#endif
 	return method;
 }
-#endif
 
 /*
  * Choose the method for leaf pages.
@@ -191,14 +192,9 @@ la_dense_method_for(Relation rel)
 const LaMethod *
 la_leaf_method_for(Relation rel)
 {
-	const LaMethod *method;
+	const LaMethod *method = la_dense_method_for(rel);
 	const char *reason;
 
-#if LA_HAVE_AIO
-	method = la_dense_method_for(rel);
-#else
-	method = la_method_for(rel, NULL);
-#endif
 	if (la_method == LA_METHOD_AUTO && method->id == LA_METHOD_ADVICE)
 		return la_worker_or_advice(rel, &reason);
 	return method;

@@ -97,9 +97,7 @@ extern const LaMethod la_method_worker;
 extern const LaMethod la_method_none;
 
 extern const LaMethod *la_method_for(Relation rel, const char **reason);
-#if LA_HAVE_AIO
 extern const LaMethod *la_dense_method_for(Relation rel);
-#endif
 extern const LaMethod *la_leaf_method_for(Relation rel);
 extern const LaMethod *la_shared_method_for(Relation rel);
 extern const LaMethod *la_range_method_for(Relation rel);

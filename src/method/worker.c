@@ -68,7 +68,7 @@ la_worker_owner(LaWindow *window)
 	if (now < state->retry_us)
 		return NULL;
 	la_owner_target_of(&target, window->rel, MAIN_FORKNUM);
-	target.most_ahead = 2 * la_max_distance;
+	target.most_ahead = 2 * window->limit;
 	if (la_owner_begin(&state->ref, &target, 0))
 		return &state->ref;
 	state->retry_us = now + LA_OWNER_RETRY_US;
@@ -88,6 +88,7 @@ la_worker_start(LaWindow *window, const LaRun *run)
 {
 	LaWorkerState *state = window->method_state;
 	LaOwnerRef *ref = state->is_busy ? NULL : la_worker_owner(window);
+	LaRun		rest;
 	int			n = 0;
 
 	if (ref != NULL)
@@ -95,15 +96,15 @@ la_worker_start(LaWindow *window, const LaRun *run)
 		pg_atomic_write_u64(&ref->owner->moved_us, la_now_us());
 		n = la_owner_ask(ref, run->first, run->nblocks, PG_UINT64_MAX);
 	}
-	if (LA_HAVE_ADVICE && n < run->nblocks && !la_direct_io())
-	{
-		la_file_advise(RelationGetSmgr(window->rel), MAIN_FORKNUM,
-					   run->first + n, run->nblocks - n);
-		n = run->nblocks;
-	}
 	for (int i = 0; i < n; i++)
 		la_window_issued(window, la_window_lookup(window, run->first + i));
-	window->counters->blocks_dropped_total += run->nblocks - n;
+
+	rest.first = run->first + n;
+	rest.nblocks = run->nblocks - n;
+	if (LA_HAVE_ADVICE && rest.nblocks > 0 && !la_direct_io())
+		la_method_advice.start(window, &rest);
+	else
+		window->counters->blocks_dropped_total += rest.nblocks;
 }
 
 /*

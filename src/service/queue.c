@@ -59,17 +59,17 @@ la_queue_put(LaWorker *worker, const LaRequest *request)
 		{
 			last->nblocks += request->nblocks;
 			last->until = request->until;
-			worker->queued_blocks += request->nblocks;
 			accepted = merged = true;
 		}
 		else if (worker->tail - worker->head <
 				 (uint32) Min(la_max_requests_per_worker, LA_MAX_QUEUE))
 		{
 			worker->requests[la_queue_slot(worker->tail++)] = *request;
-			worker->queued_blocks += request->nblocks;
 			accepted = true;
 		}
 	}
+	if (accepted)
+		worker->queued_blocks += request->nblocks;
 	SpinLockRelease(&worker->mutex);
 
 	/* A full barrier, too: the request must be there when we look. */

@@ -60,8 +60,8 @@ typedef struct LaTarget
 	bool		is_index;		/* may be dropped under a worker's lock */
 	const volatile int64 *live; /* where that process is by now, or NULL */
 	int			margin;			/* blocks after that are left alone */
-	int			most_ahead;		/* an index scan: blocks it may have ahead at
-								 * most; 0: as much as there is room for */
+	int			most_ahead;		/* a window: blocks it may have ahead at most;
+								 * 0: as much as there is room for */
 } LaTarget;
 
 /*

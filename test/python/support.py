@@ -118,6 +118,14 @@ def use(connection: Connection, variant: Variant, **values: object) -> None:
         until_served(connection)
 
 
+def until(connection: Connection, condition: str, seconds: float = 10) -> None:
+    """Wait for an SQL condition."""
+    end = time.monotonic() + seconds
+    while not value(connection, f"SELECT {condition}"):
+        assert time.monotonic() < end, condition
+        time.sleep(0.02)
+
+
 def until_served(connection: Connection) -> None:
     """Wait for the I/O service, which starts, or starts again, with the server."""
     for _ in range(100):

@@ -31,6 +31,7 @@ from support import (
     plan_nodes,
     rows,
     script,
+    until,
     value,
 )
 
@@ -266,8 +267,9 @@ def test_space_is_kept_ahead(connection: Connection) -> None:
     connection.execute("CREATE TABLE filled AS SELECT * FROM source LIMIT 0")
     connection.execute("INSERT INTO filled SELECT * FROM source")
     batch = 10
+    some = batch * ROWS_ON_A_PAGE
     for _ in range(40):
-        connection.execute(f"INSERT INTO filled SELECT * FROM source LIMIT {batch * ROWS_ON_A_PAGE}")
+        connection.execute(f"INSERT INTO filled SELECT * FROM source LIMIT {some}")
         found = pages(connection, "filled")
         tidy(found)
         assert found.spare >= min(STEP, found.size // SIXTEENTH) // 2 - 2 * batch, found
@@ -808,15 +810,14 @@ def test_room_far_away_ends_it(loaded: Cluster, connection: Connection) -> None:
 
     thread = threading.Thread(target=fill)
     thread.start()
-    for _ in range(300):
-        if value(connection, "SELECT count(*) FROM pg_locks WHERE NOT granted"):
-            break
-        time.sleep(0.1)
+    waiting = "SELECT FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+    until(connection, f"EXISTS ({waiting})", 30)
     connection.execute("VACUUM filled")
     assert value(connection, "SELECT sum(avail) FROM pg_freespace('filled')") > 7000 * 8000
     connection.execute("SELECT pg_advisory_unlock(77)")
     thread.join()
     after = pages(connection, "filled")
+    assert after.used > before.used - 8000 + 2 * ROWS // ROWS_ON_A_PAGE, (before, after)
     assert after.size <= before.size + 2 * STEP, (before, after)
 
 

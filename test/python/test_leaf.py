@@ -16,6 +16,7 @@ from lookahead.cluster import Cluster, evict
 from lookahead.errors import LookaheadError
 from lookahead.servers import Server
 
+import test_methods
 from conftest import NewCluster
 from leaf_support import (
     BITMAP,
@@ -733,17 +734,7 @@ def test_who_reads(
     own_cluster: NewCluster, server: Server, io_method: str | None, service: bool
 ) -> None:
     """By default workers read leaf pages if there are any, else the kernel is advised."""
-    if (io_method is not None) != (server.major >= 18):
-        pytest.skip("io_method is of 18 and later")
-    if io_method == "io_uring" and not server.io_uring:
-        pytest.skip("this server has no io_uring")
-    conf = {"pg_lookahead.start_after": "0", "pg_lookahead.io_workers": "2" if service else "0"}
-    try:
-        cluster = own_cluster({**conf, **({"io_method": io_method} if io_method else {})})
-    except LookaheadError as error:
-        if io_method == "io_uring":
-            pytest.skip(f"cannot be used here: {error}")
-        raise
+    cluster = test_methods.start(own_cluster, server, io_method, False, service)
     expected = "aio" if io_method == "worker" else "worker" if service else "advice"
     create(cluster)
     case = CASES["backward"]

@@ -33,6 +33,7 @@ from support import (
     settle,
     signal_backend,
     slow_tablespace,
+    until,
     until_served,
     value,
 )
@@ -110,14 +111,6 @@ def worker_pids(connection: Connection) -> list[int]:
         "SELECT pid FROM pg_stat_activity WHERE backend_type = %s ORDER BY pid", (BACKEND_TYPE,)
     )
     return [pid for (pid,) in found]
-
-
-def until(connection: Connection, condition: str, seconds: float = 10) -> None:
-    """Wait for an SQL condition."""
-    end = time.monotonic() + seconds
-    while not value(connection, f"SELECT {condition}"):
-        assert time.monotonic() < end, condition
-        time.sleep(0.02)
 
 
 def all_up(connection: Connection) -> None:
