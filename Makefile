@@ -11,6 +11,7 @@ OBJS = \
 	src/settings.o \
 	src/hook/executor.o \
 	src/hook/explain.o \
+	src/hook/explained.o \
 	src/hook/index_am.o \
 	src/hook/utility.o \
 	src/hook/extend_explain.o \
@@ -24,6 +25,7 @@ OBJS = \
 	src/extend/spare.o \
 	src/source/bitmap_blocks.o \
 	src/source/bitmap_scan.o \
+	src/source/index_ahead.o \
 	src/source/index_scan.o \
 	src/source/leaf_items.o \
 	src/source/leaf_scan.o \

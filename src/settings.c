@@ -129,8 +129,8 @@ la_settings_define(void)
 
 	DefineCustomIntVariable("pg_lookahead.io_batch_size",
 							"Sets the largest number of blocks that a worker of the I/O service reads at once.",
-							"Before 17 blocks are read one by one, and this is how many the "
-							"kernel is advised of at least.",
+							"Before 17 blocks are read one by one, and the kernel is advised "
+							"of the whole request first.",
 							&la_io_batch_size,
 							LA_DEFAULT_IO_BATCH_SIZE,
 							LA_MIN_IO_BATCH_SIZE,
@@ -259,8 +259,9 @@ la_settings_define(void)
 
 	DefineCustomIntVariable("pg_lookahead.ring_size",
 							"Sets the size of the buffer ring that the workers of the I/O service share.",
-							"It bounds what is read ahead of all scans together. No worker's "
-							"share is more than an eighth of shared_buffers.",
+							"It bounds what is read ahead of sequential scans and commands "
+							"together. No worker's share is more than an eighth of "
+							"shared_buffers.",
 							&la_ring_size,
 							LA_DEFAULT_RING_SIZE,
 							LA_MIN_RING_SIZE,

@@ -13,17 +13,12 @@
  * It is information on I/O, so it is shown when BUFFERS is on, which is the
  * default of ANALYZE there.
  *
- * 15 to 17 have no such call.  There we remember what is being explained, and
- * when that query ends, which EXPLAIN sees to after it has printed the plan and
- * before it prints the execution time, we add a summary, when SUMMARY is on,
- * which is the default of ANALYZE:
+ * 15 to 17 have no such call.  There a summary is added when the query ends
+ * (explained.c), when SUMMARY is on, which is the default of ANALYZE:
  *
  *	Look-Ahead:
  *	  Index Scan using t_a on t: method=advice issued=953 ...
  *	  Index Scan using t_a on t, leaf pages: method=advice issued=16 ...
- *
- * EXPLAIN EXECUTE does not come by our hook before 18, so it shows no summary
- * there.
  *
  * A scan that never looked ahead shows nothing.
  *
@@ -35,6 +30,7 @@
 
 #include "access/parallel.h"
 #include "compat.h"
+#include "hook/explained.h"
 #include "hook/hooks.h"
 #include "parser/parsetree.h"
 #include "utils/builtins.h"
@@ -43,14 +39,6 @@
 
 #if LA_HAVE_NODE_HOOK
 static explain_per_node_hook_type prev_explain_per_node = NULL;
-#else
-static ExplainOneQuery_hook_type prev_ExplainOneQuery = NULL;
-#endif
-
-#if !LA_HAVE_NODE_HOOK
-/* What is being explained; NULL if nothing, or without a summary. */
-static ExplainState *la_explained = NULL;
-static const char *la_explained_text = NULL;
 #endif
 
 /*
@@ -259,12 +247,11 @@ la_show_scan(const LaFollowed *scan, const char *method,
 void
 la_explain_query_ends(LaQuery *query)
 {
-	ExplainState *es = la_explained;
+	ExplainState *es = la_explained_by(query->desc);
 	bool		is_open = false;
 	dlist_iter	iter;
 
-	if (es == NULL || query->desc->sourceText != la_explained_text ||
-		query->desc->instrument_options == 0)
+	if (es == NULL)
 		return;
 
 	dlist_foreach(iter, &query->scans)
@@ -286,36 +273,6 @@ la_explain_query_ends(LaQuery *query)
 		ExplainCloseGroup("Look-Ahead", "Look-Ahead", false, es);
 }
 
-/*
- * EXPLAIN plans and runs one query.
- */
-static void
-la_ExplainOneQuery(Query *query, int cursorOptions, IntoClause *into,
-				   ExplainState *es, const char *queryString,
-				   ParamListInfo params, QueryEnvironment *queryEnv)
-{
-	ExplainState *save_explained = la_explained;
-	const char *save_text = la_explained_text;
-
-	la_explained = (es->analyze && es->summary) ? es : NULL;
-	la_explained_text = queryString;
-	PG_TRY();
-	{
-		if (prev_ExplainOneQuery)
-			prev_ExplainOneQuery(query, cursorOptions, into, es, queryString,
-								 params, queryEnv);
-		else
-			la_standard_ExplainOneQuery(query, cursorOptions, into, es,
-										queryString, params, queryEnv);
-	}
-	PG_FINALLY();
-	{
-		la_explained = save_explained;
-		la_explained_text = save_text;
-	}
-	PG_END_TRY();
-}
-
 #endif							/* LA_HAVE_NODE_HOOK */
 
 /*
@@ -328,7 +285,6 @@ la_explain_hooks_install(void)
 	prev_explain_per_node = explain_per_node_hook;
 	explain_per_node_hook = la_explain_per_node;
 #else
-	prev_ExplainOneQuery = ExplainOneQuery_hook;
-	ExplainOneQuery_hook = la_ExplainOneQuery;
+	la_explained_hook_install();
 #endif
 }

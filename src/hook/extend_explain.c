@@ -9,8 +9,8 @@
  *	->  Insert on t (actual rows=0.00 loops=1)
  *		  Space: extensions=31 pages=3120
  *
- * 15 to 17 have no such call.  As for scans (explain.c) a summary is added when
- * the query ends, when SUMMARY is on:
+ * 15 to 17 have no such call.  As for scans a summary is added when the query
+ * ends (explained.c), when SUMMARY is on:
  *
  *	Space:
  *	  Insert on t: extensions=31 pages=3120
@@ -26,6 +26,7 @@
 
 #include "compat.h"
 #include "extend/extend.h"
+#include "hook/explained.h"
 #include "hook/hooks.h"
 
 static void
@@ -91,12 +92,6 @@ la_space_explain_install(void)
 
 #else							/* !LA_HAVE_NODE_HOOK */
 
-static ExplainOneQuery_hook_type prev_ExplainOneQuery = NULL;
-
-/* What is being explained; NULL if nothing, or without a summary. */
-static ExplainState *la_explained = NULL;
-static const char *la_explained_text = NULL;
-
 static const char *
 la_operation_name(CmdType operation)
 {
@@ -118,12 +113,11 @@ la_operation_name(CmdType operation)
 void
 la_space_query_ends(QueryDesc *desc, List *modifies)
 {
-	ExplainState *es = la_explained;
+	ExplainState *es = la_explained_by(desc);
 	bool		is_open = false;
 	ListCell   *lc;
 
-	if (es == NULL || desc->sourceText != la_explained_text ||
-		desc->instrument_options == 0)
+	if (es == NULL)
 		return;
 	foreach(lc, modifies)
 	{
@@ -159,41 +153,12 @@ la_space_query_ends(QueryDesc *desc, List *modifies)
 		ExplainCloseGroup("Space", "Space", false, es);
 }
 
-static void
-la_space_ExplainOneQuery(Query *query, int cursorOptions, IntoClause *into,
-						 ExplainState *es, const char *queryString,
-						 ParamListInfo params, QueryEnvironment *queryEnv)
-{
-	ExplainState *save_explained = la_explained;
-	const char *save_text = la_explained_text;
-
-	la_explained = (es->analyze && es->summary) ? es : NULL;
-	la_explained_text = queryString;
-	PG_TRY();
-	{
-		if (prev_ExplainOneQuery)
-			prev_ExplainOneQuery(query, cursorOptions, into, es, queryString,
-								 params, queryEnv);
-		else
-			la_standard_ExplainOneQuery(query, cursorOptions, into, es,
-										queryString, params, queryEnv);
-	}
-	PG_FINALLY();
-	{
-		la_explained = save_explained;
-		la_explained_text = save_text;
-	}
-	PG_END_TRY();
-}
-
 /*
- * Put ourselves into EXPLAIN's hook.
+ * Nothing to do: explained.c is in EXPLAIN's hook.
  */
 void
 la_space_explain_install(void)
 {
-	prev_ExplainOneQuery = ExplainOneQuery_hook;
-	ExplainOneQuery_hook = la_space_ExplainOneQuery;
 }
 
 #endif							/* LA_HAVE_NODE_HOOK */

@@ -34,8 +34,8 @@
  *	  here.  If it must not be disturbed (advise_only), the kernel is advised
  *	  and that is all.
  *	- Other tables are pushed out of shared buffers.  All goes through a ring
- *	  of the worker's own; owner.c sees to it that no scan asks for more than
- *	  fits.
+ *	  of the worker's own; owner.c sees to it that no sequential scan asks for
+ *	  more than fits.
  *
  * No pin is kept: a page that was just read is safe until the ring comes round.
  *

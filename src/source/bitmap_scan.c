@@ -339,17 +339,6 @@ la_bitmap_enter(LaBitmapScan *scan, LaBitmapState state)
 }
 
 /*
- * Call a function of the work with its own resource owner.
- */
-#define LA_WITH_OWNER(scan, what) \
-	do { \
-		ResourceOwner save_owner = CurrentResourceOwner; \
-		CurrentResourceOwner = (scan)->owner; \
-		what; \
-		CurrentResourceOwner = save_owner; \
-	} while (0)
-
-/*
  * Free the work as far as an error has left it: its memory is about to go.
  */
 static void
@@ -418,7 +407,7 @@ la_bitmap_drop(LaBitmapScan *scan)
 {
 	if (scan->window == NULL)
 		return;
-	LA_WITH_OWNER(scan,
+	LA_WITH_OWNER(scan->owner,
 	{
 		la_bitmap_settle(scan);
 		la_window_drop(scan->window, InvalidBlockNumber);
@@ -435,7 +424,7 @@ la_bitmap_work_end(LaBitmapScan *scan)
 	if (scan->window == NULL)
 		return;
 	la_bitmap_drop(scan);
-	LA_WITH_OWNER(scan, la_window_close(scan->window));
+	LA_WITH_OWNER(scan->owner, la_window_close(scan->window));
 	la_guard_owner_free(scan->owner, true);
 	scan->owner = NULL;
 	scan->window = NULL;
@@ -715,7 +704,7 @@ la_bitmap_step(LaBitmapScan *scan, BlockNumber blkno)
 									  MAIN_FORKNUM, next))
 				break;
 		}
-		LA_WITH_OWNER(scan, (void) la_window_step(window, next));
+		LA_WITH_OWNER(scan->owner, (void) la_window_step(window, next));
 	}
 }
 
@@ -905,7 +894,7 @@ la_bitmap_scan_pause(LaFollowed *followed)
 	scan->is_stale = true;
 	scan->share.wall_ns = 0;
 	if (scan->window != NULL)
-		LA_WITH_OWNER(scan, la_window_pause(scan->window));
+		LA_WITH_OWNER(scan->owner, la_window_pause(scan->window));
 }
 
 /*

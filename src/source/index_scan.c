@@ -47,11 +47,7 @@
  * returned before.  Their blocks were just read; they are counted through and
  * ignored until the scan is where it was.
  *
- * A dear access method (all but B-tree and hash) is asked twice for each entry
- * once a scout runs, and its search starts from the beginning.  The scout is
- * sent only when the scan has lost more time waiting for the table than the
- * access method has used the processor: then, if no more were to come, we have
- * at most doubled a cost that was the smaller half.
+ * What a scan that waits gets is made and led by index_ahead.c.
  *
  * Copyright (c) 2026, the pg_lookahead authors
  *
@@ -67,7 +63,7 @@
 #include "compat.h"
 #include "method/method.h"
 #include "settings.h"
-#include "source/index_scan.h"
+#include "source/index_ahead.h"
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
 #include "window/guard.h"
@@ -98,12 +94,6 @@
 /* The same for a scan that has read something. */
 #define LA_CACHED_LATER		256
 
-/* Index entries that a source may run ahead, for each block of distance. */
-#define LA_ENTRIES_PER_BLOCK	64
-
-/* Blocks in a row that nobody foresaw, after which the scout seeks again. */
-#define LA_MAX_IGNORED		64
-
 /* Calls of a dear access method that are all timed; then one of as many. */
 #define LA_AM_SAMPLE		16
 
@@ -132,7 +122,6 @@ static dlist_head la_unbound = DLIST_STATIC_INIT(la_unbound);
 IndexScanDesc la_last_desc = NULL;
 LaIndexScan *la_last_scan = NULL;
 
-static bool la_fill(LaIndexScan *scan);
 static void la_index_scan_pause(LaFollowed *followed);
 static void la_index_scan_finish(LaFollowed *followed);
 static void la_index_scan_forget(LaFollowed *followed);
@@ -142,32 +131,6 @@ static const LaFollowedOps la_index_scan_ops = {
 	.finish = la_index_scan_finish,
 	.forget = la_index_scan_forget,
 };
-
-/*
- * Change the state; the only place that does.
- */
-static void
-la_enter_state(LaIndexScan *scan, LaScanState state)
-{
-	switch (state)
-	{
-		case LA_SCAN_WATCHING:
-			Assert(scan->window == NULL || la_window_is_empty(scan->window));
-			break;
-		case LA_SCAN_LOOKING:
-			Assert(scan->state == LA_SCAN_WATCHING ||
-				   scan->state == LA_SCAN_IDLE);
-			Assert(scan->window != NULL);
-			break;
-		case LA_SCAN_IDLE:
-			Assert(scan->state == LA_SCAN_LOOKING);
-			break;
-		case LA_SCAN_OUT:
-			scan->gap_open = false;
-			break;
-	}
-	scan->state = state;
-}
 
 /* -------------------------------------------------------------------------
  * Binding
@@ -391,7 +354,7 @@ la_judge_gap(LaIndexScan *scan)
 		la_pace_clock(&scan->pace, la_wall_ns(), la_cpu_ns()))
 	{
 		if (scan->state == LA_SCAN_LOOKING)
-			la_enter_state(scan, LA_SCAN_IDLE);
+			la_index_ahead_enter(scan, LA_SCAN_IDLE);
 		else
 			turn = true;
 	}
@@ -406,7 +369,7 @@ la_judge_gap(LaIndexScan *scan)
 		}
 		if (scan->window->at_probe && missed &&
 			la_pace_probed(&scan->pace, waited))
-			la_enter_state(scan, LA_SCAN_IDLE);
+			la_index_ahead_enter(scan, LA_SCAN_IDLE);
 		scan->window->at_probe = false;
 		return;
 	}
@@ -507,339 +470,6 @@ la_ask_dear_am(LaIndexScan *scan, ScanDirection direction)
 }
 
 /*
- * See the file header.
- */
-static bool
-la_am_is_worth_it(const LaIndexScan *scan)
-{
-	return !scan->is_dear ||
-		la_pace_at_once(&scan->pace) ||
-		scan->wait_ns >= scan->am_cpu_ns;
-}
-
-/* -------------------------------------------------------------------------
- * Looking ahead
- * -------------------------------------------------------------------------
- */
-
-/*
- * Free the work of looking ahead as far as an error has left it: the context
- * is about to go.  Nothing in flight may write into it afterwards.
- */
-static void
-la_work_reset(void *arg)
-{
-	LaIndexScan *scan = arg;
-
-	if (scan->window != NULL)
-	{
-		la_window_abandon(scan->window);
-		scan->window = NULL;
-	}
-	scan->scout = NULL;
-	scan->leaf_items = NULL;
-	scan->context = NULL;
-}
-
-/*
- * Make what is needed to look ahead of this scan.
- */
-static void
-la_work_create(LaIndexScan *scan, const LaMethod *method)
-{
-	MemoryContextCallback *callback;
-
-	scan->context = AllocSetContextCreate(scan->query_context,
-										  "pg_lookahead scan",
-										  ALLOCSET_DEFAULT_SIZES);
-	callback = MemoryContextAlloc(scan->context, sizeof(*callback));
-	callback->func = la_work_reset;
-	callback->arg = scan;
-	MemoryContextRegisterResetCallback(scan->context, callback);
-
-	scan->owner = la_guard_owner_create();
-	scan->window = la_window_open(scan->context, scan->target.heap, method,
-								  &scan->pace, &scan->base.counters,
-								  scan->current);
-	if (la_leaf_items_are_better(&scan->target))
-		scan->leaf_items = la_leaf_items_create(scan->context, &scan->target);
-	else
-		scan->scout = la_scout_create(scan->context, &scan->target);
-	scan->base.method_name = method->name;
-}
-
-/*
- * Call a function of the work with its own resource owner.
- */
-#define LA_WITH_OWNER(scan, what) \
-	do { \
-		ResourceOwner save_owner = CurrentResourceOwner; \
-		CurrentResourceOwner = (scan)->owner; \
-		what; \
-		CurrentResourceOwner = save_owner; \
-	} while (0)
-
-/*
- * End the work in order: nothing is pinned or in flight afterwards.
- */
-static void
-la_work_end(LaIndexScan *scan)
-{
-	if (scan->window == NULL)
-		return;
-	LA_WITH_OWNER(scan,
-	{
-		la_window_close(scan->window);
-		if (scan->scout)
-			la_scout_close(scan->scout);
-		if (scan->leaf_items)
-			la_leaf_items_pause(scan->leaf_items);
-	});
-	la_guard_owner_free(scan->owner, true);
-	scan->owner = NULL;
-	scan->window = NULL;
-	MemoryContextDelete(scan->context);
-}
-
-/*
- * End the work after an error in it: the guard has released every resource.
- */
-static void
-la_work_fail(LaIndexScan *scan)
-{
-	scan->base.counters.errors_total++;
-	scan->owner = NULL;
-	la_window_drop(scan->window, InvalidBlockNumber);
-	if (scan->target.leaf != NULL)
-		la_leaf_scan_follow(scan->target.leaf, scan->desc, NULL);
-	la_enter_state(scan, LA_SCAN_OUT);
-	MemoryContextDelete(scan->context); /* calls la_work_reset() */
-}
-
-/*
- * Forget what is in front of the scan, because it goes elsewhere.
- */
-static void
-la_drop(LaIndexScan *scan)
-{
-	if (scan->window != NULL)
-		LA_WITH_OWNER(scan, la_window_drop(scan->window, scan->current));
-	scan->ignored = 0;
-}
-
-typedef struct LaFillCall
-{
-	LaIndexScan *scan;
-	LaFill		result;
-} LaFillCall;
-
-static void
-la_fill_body(void *arg)
-{
-	LaFillCall *call = arg;
-	LaIndexScan *scan = call->scan;
-	LaSource   *source = scan->scout ?
-		&scan->scout->source : &scan->leaf_items->source;
-
-	call->result = la_window_fill(scan->window, source);
-}
-
-/*
- * Fill the window.  Returns false if the scan is not looking ahead any more.
- */
-static bool
-la_fill(LaIndexScan *scan)
-{
-	LaFillCall	call = {scan, LA_FILL_OK};
-	int64		nwindows;
-
-	/* Somebody holds a lock that the guard would release after an error. */
-	if (InterruptHoldoffCount != 0 || CritSectionCount != 0)
-		return true;
-
-	/* A scout that must seek finds the scan, not the end of the queue. */
-	if (scan->scout && scan->scout->state <= LA_SCOUT_BEHIND)
-	{
-		if (!la_window_is_empty(scan->window))
-			return true;
-		if (scan->scout->state == LA_SCOUT_CLOSED)
-		{
-			if (scan->target.position < scan->reopen_at)
-			{
-				la_drop(scan);
-				la_enter_state(scan, LA_SCAN_WATCHING);
-				return false;
-			}
-			scan->reopen_at = scan->target.position * 2;
-		}
-		la_drop(scan);
-	}
-
-	scan->target.entries_left = la_entries_left(scan->limit);
-	scan->target.entries_ahead_max =
-		(uint64) LA_ENTRIES_PER_BLOCK * la_pace_distance(&scan->pace);
-	nwindows = scan->base.counters.windows_total;
-	CHECK_FOR_INTERRUPTS();
-	if (!la_guard_run(scan->owner, la_fill_body, &call))
-	{
-		la_work_fail(scan);
-		return false;
-	}
-
-	/* The scout may have slept for an index page. */
-	if (scan->base.counters.windows_total != nwindows)
-		la_sleeps_are_stale = true;
-
-	switch (call.result)
-	{
-		case LA_FILL_OK:
-			return true;
-		case LA_FILL_IDLE:
-			la_enter_state(scan, LA_SCAN_IDLE);
-			return false;
-		case LA_FILL_LOST:
-			LA_WITH_OWNER(scan, la_scout_close(scan->scout));
-			la_drop(scan);
-			la_enter_state(scan, LA_SCAN_WATCHING);
-			return false;
-	}
-	return false;
-}
-
-/*
- * Begin to look ahead, if there is a method and it is worth it.
- */
-static pg_noinline void
-la_start(LaIndexScan *scan)
-{
-	if (!la_am_is_worth_it(scan))
-		return;
-	if (scan->window == NULL)
-	{
-		const LaMethod *method = la_method_for(scan->target.heap, NULL);
-
-		if (IsA(scan->base.node, IndexOnlyScanState))
-		{
-			IndexOnlyScanState *state = (IndexOnlyScanState *) scan->base.node;
-
-			scan->target.keys = state->ioss_ScanKeys;
-			scan->target.orderbys = state->ioss_OrderByKeys;
-		}
-		else
-		{
-			IndexScanState *state = (IndexScanState *) scan->base.node;
-
-			scan->target.keys = state->iss_ScanKeys;
-			scan->target.orderbys = state->iss_OrderByKeys;
-		}
-		if ((method->id == LA_METHOD_NONE && la_method != LA_METHOD_NONE) ||
-			(!la_leaf_items_are_better(&scan->target) &&
-			 !la_scout_is_allowed(&scan->target)))
-		{
-			la_enter_state(scan, LA_SCAN_OUT);
-			return;
-		}
-		la_work_create(scan, method);
-		scan->base.counters.scans_total++;
-	}
-	else if (scan->scout && scan->scout->state == LA_SCOUT_CLOSED &&
-			 scan->target.position < scan->reopen_at)
-		return;
-
-	la_drop(scan);
-	if (scan->scout)
-		la_scout_lost_sync(scan->scout);
-	scan->start_wanted = false;
-	scan->has_read = true;
-	scan->quiet_reads = 0;
-	scan->quiet_skip = LA_QUIET_SKIP;
-	la_enter_state(scan, LA_SCAN_LOOKING);
-	(void) la_fill(scan);
-}
-
-/*
- * The scan has come to another block while a window is open.
- */
-static pg_noinline void
-la_follow(LaIndexScan *scan, BlockNumber blkno)
-{
-	LaStep		step;
-
-	LA_WITH_OWNER(scan, step = la_window_step(scan->window, blkno));
-
-	if (step == LA_STEP_MATCHED)
-		scan->ignored = 0;
-	else if (step == LA_STEP_IGNORED && !scan->target.index_only &&
-			 ++scan->ignored > LA_MAX_IGNORED)
-	{
-		/* The queue does not describe this scan: seek it again. */
-		la_drop(scan);
-		if (scan->scout)
-			la_scout_lost_sync(scan->scout);
-		if (scan->leaf_items)
-			la_leaf_items_restart(scan->leaf_items);
-	}
-
-	if (scan->state == LA_SCAN_IDLE)
-	{
-		if (scan->start_wanted)
-		{
-			/* Waits are back before the queue has run dry. */
-			scan->start_wanted = false;
-			la_enter_state(scan, LA_SCAN_LOOKING);
-		}
-		else
-		{
-			if (la_window_is_empty(scan->window))
-			{
-				la_drop(scan);
-				la_enter_state(scan, LA_SCAN_WATCHING);
-			}
-			return;
-		}
-	}
-	if (la_window_wants_fill(scan->window))
-		(void) la_fill(scan);
-}
-
-/*
- * The scan goes in another direction than before, or for the first time.
- */
-static pg_noinline void
-la_turn(LaIndexScan *scan, ScanDirection direction)
-{
-	if (scan->target.direction == NoMovementScanDirection)
-		scan->target.base = direction;
-	else
-	{
-		la_drop(scan);
-		if (scan->scout)
-			la_scout_lost_sync(scan->scout);
-		if (scan->leaf_items)
-			la_leaf_items_restart(scan->leaf_items);
-		scan->replay_until = 0;
-		if (scan->state != LA_SCAN_OUT)
-			la_enter_state(scan, LA_SCAN_WATCHING);
-	}
-	scan->target.direction = direction;
-	scan->step = (direction == scan->target.base) ? 1 : -1;
-}
-
-/*
- * The access method has no further entry in this direction.
- */
-static pg_noinline void
-la_at_end(LaIndexScan *scan)
-{
-	la_drop(scan);
-	if (scan->scout)
-		la_scout_lost_sync(scan->scout);
-	scan->current = InvalidBlockNumber;
-	if (scan->state != LA_SCAN_OUT)
-		la_enter_state(scan, LA_SCAN_WATCHING);
-}
-
-/*
  * A scan of blocks that are in the kernel's page cache, or that the kernel
  * reads ahead better than we, is looked at by turns: one gap, then some calls
  * that are not looked at.  Returns how many calls those are and the next, or 0.
@@ -859,6 +489,21 @@ la_quiet_skip(LaIndexScan *scan)
 	scan->quiet_skip = Min(scan->quiet_skip * 2, LA_MAX_SKIP);
 	return la_leaf_may_skip(scan->target.leaf, scan->desc,
 							scan->target.direction, nskip);
+}
+
+/*
+ * Look ahead from here on, if that is possible.  When the scan is watched again
+ * later, we want to know who sleeps.
+ */
+static void
+la_start(LaIndexScan *scan)
+{
+	if (!la_index_ahead_start(scan))
+		return;
+	scan->start_wanted = false;
+	scan->has_read = true;
+	scan->quiet_reads = 0;
+	scan->quiet_skip = LA_QUIET_SKIP;
 }
 
 /*
@@ -886,7 +531,7 @@ la_switch(LaIndexScan *scan, BlockNumber blkno)
 			break;
 		case LA_SCAN_LOOKING:
 		case LA_SCAN_IDLE:
-			la_follow(scan, blkno);
+			la_index_ahead_follow(scan, blkno);
 			break;
 		case LA_SCAN_OUT:
 			return;
@@ -926,11 +571,11 @@ la_arrive(LaIndexScan *scan, ScanDirection direction, bool found)
 	int			nskip;
 
 	if (unlikely(direction != scan->target.direction))
-		la_turn(scan, direction);
+		la_index_ahead_turn(scan, direction);
 	scan->target.position += scan->step;
 	if (unlikely(!found))
 	{
-		la_at_end(scan);
+		la_index_ahead_at_end(scan);
 		return false;
 	}
 
@@ -1018,19 +663,9 @@ la_index_scan_restart(IndexScanDesc desc)
 	if (scan == NULL && (scan = la_bind(desc)) == NULL)
 		return;
 
-	if (scan->window != NULL)
-	{
-		la_drop(scan);
-		LA_WITH_OWNER(scan,
-		{
-			if (scan->scout)
-				la_scout_close(scan->scout);
-			if (scan->leaf_items)
-				la_leaf_items_restart(scan->leaf_items);
-		});
-	}
+	la_index_ahead_restart(scan);
 	if (scan->state != LA_SCAN_OUT)
-		la_enter_state(scan, LA_SCAN_WATCHING);
+		la_index_ahead_enter(scan, LA_SCAN_WATCHING);
 	la_pace_init(&scan->pace, la_start_after,
 				 scan->window ? Min(la_max_distance, scan->window->limit) :
 				 la_max_distance,
@@ -1085,7 +720,7 @@ la_index_scan_restore(LaIndexScan *scan)
 void
 la_index_scan_end(LaIndexScan *scan)
 {
-	la_work_end(scan);
+	la_index_ahead_end(scan);
 	if (scan->target.leaf != NULL)
 		la_leaf_scan_end(scan->target.leaf);
 	la_unbind(scan);
@@ -1103,16 +738,7 @@ la_index_scan_pause(LaFollowed *followed)
 	if (scan->gap_open)
 		la_close_gap(scan);		/* a client that fetches row by row */
 	la_pace_interrupted(&scan->pace);
-	if (scan->window == NULL)
-		return;
-	LA_WITH_OWNER(scan,
-	{
-		la_window_pause(scan->window);
-		if (scan->scout)
-			la_scout_pause(scan->scout);
-		if (scan->leaf_items)
-			la_leaf_items_pause(scan->leaf_items);
-	});
+	la_index_ahead_pause(scan);
 }
 
 /*

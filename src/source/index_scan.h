@@ -18,7 +18,7 @@
 #include "window/window.h"
 
 /*
- * All changes go through la_enter_state(), which asserts them.
+ * All changes go through la_index_ahead_enter(), which asserts them.
  */
 typedef enum LaScanState
 {

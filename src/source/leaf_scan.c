@@ -215,17 +215,6 @@ la_leaf_work_create(LaLeafScan *leaf, const LaMethod *method)
 }
 
 /*
- * Call a function of the work with its own resource owner.
- */
-#define LA_WITH_OWNER(leaf, what) \
-	do { \
-		ResourceOwner save_owner = CurrentResourceOwner; \
-		CurrentResourceOwner = (leaf)->owner; \
-		what; \
-		CurrentResourceOwner = save_owner; \
-	} while (0)
-
-/*
  * End the work in order: nothing is pinned or in flight afterwards.
  */
 static void
@@ -233,7 +222,7 @@ la_leaf_work_end(LaLeafScan *leaf)
 {
 	if (leaf->window == NULL)
 		return;
-	LA_WITH_OWNER(leaf, la_window_close(leaf->window));
+	LA_WITH_OWNER(leaf->owner, la_window_close(leaf->window));
 	la_guard_owner_free(leaf->owner, true);
 	leaf->owner = NULL;
 	leaf->window = NULL;
@@ -261,7 +250,8 @@ la_leaf_drop(LaLeafScan *leaf)
 {
 	if (leaf->window != NULL)
 	{
-		LA_WITH_OWNER(leaf, la_window_drop(leaf->window, InvalidBlockNumber));
+		LA_WITH_OWNER(leaf->owner,
+					  la_window_drop(leaf->window, InvalidBlockNumber));
 		la_leaf_walk_restart(leaf->walk);
 	}
 	if (leaf->state != LA_LEAF_OUT)
@@ -436,7 +426,7 @@ la_leaf_step(LaLeafScan *leaf, BlockNumber blkno)
 {
 	LaStep		step;
 
-	LA_WITH_OWNER(leaf, step = la_window_step(leaf->window, blkno));
+	LA_WITH_OWNER(leaf->owner, step = la_window_step(leaf->window, blkno));
 	if (step != LA_STEP_MATCHED)
 	{
 		/* It has jumped, or overtaken us. */
@@ -694,7 +684,7 @@ la_leaf_scan_pause(LaFollowed *followed)
 
 	la_pace_interrupted(&leaf->pace);
 	if (leaf->window != NULL)
-		LA_WITH_OWNER(leaf, la_window_pause(leaf->window));
+		LA_WITH_OWNER(leaf->owner, la_window_pause(leaf->window));
 }
 
 /*

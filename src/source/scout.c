@@ -32,7 +32,7 @@
  *
  * The positions may differ by a few, because entries die and appear between
  * the two visits.  The TID decides; LA_SEEK_SLACK bounds the search.  If it is
- * not found the source is lost, and index_scan.c decides whether to try again.
+ * not found the source is lost, and index_ahead.c decides whether to try again.
  *
  * A scrollable cursor turns round.  Then the scout, which is in front of the
  * real scan, turns round too and seeks it backwards; once it has found it, it

@@ -12,6 +12,17 @@
 
 #include "utils/resowner.h"
 
+/*
+ * Do something on the account of an owner; it must not raise an error.
+ */
+#define LA_WITH_OWNER(owner, what) \
+	do { \
+		ResourceOwner save_owner = CurrentResourceOwner; \
+		CurrentResourceOwner = (owner); \
+		what; \
+		CurrentResourceOwner = save_owner; \
+	} while (0)
+
 extern ResourceOwner la_guard_owner_create(void);
 extern void la_guard_owner_free(ResourceOwner owner, bool is_good);
 extern bool la_guard_run(ResourceOwner owner, void (*body) (void *), void *arg);

@@ -32,7 +32,7 @@
  * The scan is not obliged to follow.  A block that is not at the head is
  * looked for a few positions further on (index entries may die between the
  * source's visit and the scan's); if it is not there it is ignored, and the
- * queue waits.  index_scan.c gives up when too many are ignored in a row.
+ * queue waits.  index_ahead.c gives up when too many are ignored in a row.
  *
  * Two windows are in flight: la_window_wants_fill() says yes when half of the
  * distance has been consumed, and the fill tops it up, so the scan works on

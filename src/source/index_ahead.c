@@ -1,0 +1,425 @@
+/*-------------------------------------------------------------------------
+ *
+ * index_ahead.c
+ *	  Looks ahead of one index scan, once index_scan.c has seen it wait.
+ *
+ * The work of looking ahead is made when it starts first, and kept until the
+ * node's scan ends:
+ *
+ *		context			memory of all of it; a child of the query's
+ *		owner			its pins and references, see window/guard.c
+ *		window			the blocks in front of the scan, and their reads
+ *		scout			where they come from: a second scan of the index,
+ *		leaf_items		or, of a parallel scan, the rest of its leaf page
+ *
+ * It ends in one of three ways: in order, la_index_ahead_end(); after an error
+ * in it, la_work_fail(), when the guard has released what the owner had; with
+ * the query's memory after any other error, la_work_reset().
+ *
+ * Filling is what can fail, and runs in the guard.  Everything else only
+ * releases what there is, or looks at memory.
+ *
+ * A dear access method (all but B-tree and hash) is asked twice for each entry
+ * once a scout runs, and its search starts from the beginning.  The scout is
+ * sent only when the scan has lost more time waiting for the table than the
+ * access method has used the processor: then, if no more were to come, we have
+ * at most doubled a cost that was the smaller half.
+ *
+ * Copyright (c) 2026, the pg_lookahead authors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "compat.h"
+#include "method/method.h"
+#include "miscadmin.h"
+#include "settings.h"
+#include "source/index_ahead.h"
+#include "utils/memutils.h"
+#include "window/guard.h"
+#include "window/waits.h"
+
+/* Index entries that a source may run ahead, for each block of distance. */
+#define LA_ENTRIES_PER_BLOCK	64
+
+/* Blocks in a row that nobody foresaw, after which the scout seeks again. */
+#define LA_MAX_IGNORED		64
+
+/*
+ * Change the state; the only place that does.
+ */
+void
+la_index_ahead_enter(LaIndexScan *scan, LaScanState state)
+{
+	switch (state)
+	{
+		case LA_SCAN_WATCHING:
+			Assert(scan->window == NULL || la_window_is_empty(scan->window));
+			break;
+		case LA_SCAN_LOOKING:
+			Assert(scan->state == LA_SCAN_WATCHING ||
+				   scan->state == LA_SCAN_IDLE);
+			Assert(scan->window != NULL);
+			break;
+		case LA_SCAN_IDLE:
+			Assert(scan->state == LA_SCAN_LOOKING);
+			break;
+		case LA_SCAN_OUT:
+			scan->gap_open = false;
+			break;
+	}
+	scan->state = state;
+}
+
+/*
+ * See the file header.
+ */
+static bool
+la_am_is_worth_it(const LaIndexScan *scan)
+{
+	return !scan->is_dear ||
+		la_pace_at_once(&scan->pace) ||
+		scan->wait_ns >= scan->am_cpu_ns;
+}
+
+/*
+ * Free the work of looking ahead as far as an error has left it: the context
+ * is about to go.  Nothing in flight may write into it afterwards.
+ */
+static void
+la_work_reset(void *arg)
+{
+	LaIndexScan *scan = arg;
+
+	if (scan->window != NULL)
+	{
+		la_window_abandon(scan->window);
+		scan->window = NULL;
+	}
+	scan->scout = NULL;
+	scan->leaf_items = NULL;
+	scan->context = NULL;
+}
+
+/*
+ * Make what is needed to look ahead of this scan.
+ */
+static void
+la_work_create(LaIndexScan *scan, const LaMethod *method)
+{
+	MemoryContextCallback *callback;
+
+	scan->context = AllocSetContextCreate(scan->query_context,
+										  "pg_lookahead scan",
+										  ALLOCSET_DEFAULT_SIZES);
+	callback = MemoryContextAlloc(scan->context, sizeof(*callback));
+	callback->func = la_work_reset;
+	callback->arg = scan;
+	MemoryContextRegisterResetCallback(scan->context, callback);
+
+	scan->owner = la_guard_owner_create();
+	scan->window = la_window_open(scan->context, scan->target.heap, method,
+								  &scan->pace, &scan->base.counters,
+								  scan->current);
+	if (la_leaf_items_are_better(&scan->target))
+		scan->leaf_items = la_leaf_items_create(scan->context, &scan->target);
+	else
+		scan->scout = la_scout_create(scan->context, &scan->target);
+	scan->base.method_name = method->name;
+}
+
+/*
+ * End the work in order: nothing is pinned or in flight afterwards.
+ */
+void
+la_index_ahead_end(LaIndexScan *scan)
+{
+	if (scan->window == NULL)
+		return;
+	LA_WITH_OWNER(scan->owner,
+	{
+		la_window_close(scan->window);
+		if (scan->scout)
+			la_scout_close(scan->scout);
+		if (scan->leaf_items)
+			la_leaf_items_pause(scan->leaf_items);
+	});
+	la_guard_owner_free(scan->owner, true);
+	scan->owner = NULL;
+	scan->window = NULL;
+	MemoryContextDelete(scan->context);
+}
+
+/*
+ * End the work after an error in it: the guard has released every resource.
+ */
+static void
+la_work_fail(LaIndexScan *scan)
+{
+	scan->base.counters.errors_total++;
+	scan->owner = NULL;
+	la_window_drop(scan->window, InvalidBlockNumber);
+	if (scan->target.leaf != NULL)
+		la_leaf_scan_follow(scan->target.leaf, scan->desc, NULL);
+	la_index_ahead_enter(scan, LA_SCAN_OUT);
+	MemoryContextDelete(scan->context); /* calls la_work_reset() */
+}
+
+/*
+ * Forget what is in front of the scan, because it goes elsewhere.
+ */
+static void
+la_drop(LaIndexScan *scan)
+{
+	if (scan->window != NULL)
+		LA_WITH_OWNER(scan->owner, la_window_drop(scan->window, scan->current));
+	scan->ignored = 0;
+}
+
+typedef struct LaFillCall
+{
+	LaIndexScan *scan;
+	LaFill		result;
+} LaFillCall;
+
+static void
+la_fill_body(void *arg)
+{
+	LaFillCall *call = arg;
+	LaIndexScan *scan = call->scan;
+	LaSource   *source = scan->scout ?
+		&scan->scout->source : &scan->leaf_items->source;
+
+	call->result = la_window_fill(scan->window, source);
+}
+
+/*
+ * Fill the window.  Returns false if the scan is not looking ahead any more.
+ */
+static bool
+la_fill(LaIndexScan *scan)
+{
+	LaFillCall	call = {scan, LA_FILL_OK};
+	int64		nwindows;
+
+	/* Somebody holds a lock that the guard would release after an error. */
+	if (InterruptHoldoffCount != 0 || CritSectionCount != 0)
+		return true;
+
+	/* A scout that must seek finds the scan, not the end of the queue. */
+	if (scan->scout && scan->scout->state <= LA_SCOUT_BEHIND)
+	{
+		if (!la_window_is_empty(scan->window))
+			return true;
+		if (scan->scout->state == LA_SCOUT_CLOSED)
+		{
+			if (scan->target.position < scan->reopen_at)
+			{
+				la_drop(scan);
+				la_index_ahead_enter(scan, LA_SCAN_WATCHING);
+				return false;
+			}
+			scan->reopen_at = scan->target.position * 2;
+		}
+		la_drop(scan);
+	}
+
+	scan->target.entries_left = la_entries_left(scan->limit);
+	scan->target.entries_ahead_max =
+		(uint64) LA_ENTRIES_PER_BLOCK * la_pace_distance(&scan->pace);
+	nwindows = scan->base.counters.windows_total;
+	CHECK_FOR_INTERRUPTS();
+	if (!la_guard_run(scan->owner, la_fill_body, &call))
+	{
+		la_work_fail(scan);
+		return false;
+	}
+
+	/* The scout may have slept for an index page. */
+	if (scan->base.counters.windows_total != nwindows)
+		la_sleeps_are_stale = true;
+
+	switch (call.result)
+	{
+		case LA_FILL_OK:
+			return true;
+		case LA_FILL_IDLE:
+			la_index_ahead_enter(scan, LA_SCAN_IDLE);
+			return false;
+		case LA_FILL_LOST:
+			LA_WITH_OWNER(scan->owner, la_scout_close(scan->scout));
+			la_drop(scan);
+			la_index_ahead_enter(scan, LA_SCAN_WATCHING);
+			return false;
+	}
+	return false;
+}
+
+/*
+ * Begin to look ahead, if there is a method and it is worth it.  Returns false
+ * if not; after true the scan may be WATCHING or OUT again already.
+ */
+bool
+la_index_ahead_start(LaIndexScan *scan)
+{
+	if (!la_am_is_worth_it(scan))
+		return false;
+	if (scan->window == NULL)
+	{
+		const LaMethod *method = la_method_for(scan->target.heap, NULL);
+
+		if (IsA(scan->base.node, IndexOnlyScanState))
+		{
+			IndexOnlyScanState *state = (IndexOnlyScanState *) scan->base.node;
+
+			scan->target.keys = state->ioss_ScanKeys;
+			scan->target.orderbys = state->ioss_OrderByKeys;
+		}
+		else
+		{
+			IndexScanState *state = (IndexScanState *) scan->base.node;
+
+			scan->target.keys = state->iss_ScanKeys;
+			scan->target.orderbys = state->iss_OrderByKeys;
+		}
+		if ((method->id == LA_METHOD_NONE && la_method != LA_METHOD_NONE) ||
+			(!la_leaf_items_are_better(&scan->target) &&
+			 !la_scout_is_allowed(&scan->target)))
+		{
+			la_index_ahead_enter(scan, LA_SCAN_OUT);
+			return false;
+		}
+		la_work_create(scan, method);
+		scan->base.counters.scans_total++;
+	}
+	else if (scan->scout && scan->scout->state == LA_SCOUT_CLOSED &&
+			 scan->target.position < scan->reopen_at)
+		return false;
+
+	la_drop(scan);
+	if (scan->scout)
+		la_scout_lost_sync(scan->scout);
+	la_index_ahead_enter(scan, LA_SCAN_LOOKING);
+	(void) la_fill(scan);
+	return true;
+}
+
+/*
+ * The scan has come to another block while a window is open.
+ */
+void
+la_index_ahead_follow(LaIndexScan *scan, BlockNumber blkno)
+{
+	LaStep		step;
+
+	LA_WITH_OWNER(scan->owner, step = la_window_step(scan->window, blkno));
+
+	if (step == LA_STEP_MATCHED)
+		scan->ignored = 0;
+	else if (step == LA_STEP_IGNORED && !scan->target.index_only &&
+			 ++scan->ignored > LA_MAX_IGNORED)
+	{
+		/* The queue does not describe this scan: seek it again. */
+		la_drop(scan);
+		if (scan->scout)
+			la_scout_lost_sync(scan->scout);
+		if (scan->leaf_items)
+			la_leaf_items_restart(scan->leaf_items);
+	}
+
+	if (scan->state == LA_SCAN_IDLE)
+	{
+		if (scan->start_wanted)
+		{
+			/* Waits are back before the queue has run dry. */
+			scan->start_wanted = false;
+			la_index_ahead_enter(scan, LA_SCAN_LOOKING);
+		}
+		else
+		{
+			if (la_window_is_empty(scan->window))
+			{
+				la_drop(scan);
+				la_index_ahead_enter(scan, LA_SCAN_WATCHING);
+			}
+			return;
+		}
+	}
+	if (la_window_wants_fill(scan->window))
+		(void) la_fill(scan);
+}
+
+/*
+ * The scan goes in another direction than before, or for the first time.
+ */
+void
+la_index_ahead_turn(LaIndexScan *scan, ScanDirection direction)
+{
+	if (scan->target.direction == NoMovementScanDirection)
+		scan->target.base = direction;
+	else
+	{
+		la_drop(scan);
+		if (scan->scout)
+			la_scout_lost_sync(scan->scout);
+		if (scan->leaf_items)
+			la_leaf_items_restart(scan->leaf_items);
+		scan->replay_until = 0;
+		if (scan->state != LA_SCAN_OUT)
+			la_index_ahead_enter(scan, LA_SCAN_WATCHING);
+	}
+	scan->target.direction = direction;
+	scan->step = (direction == scan->target.base) ? 1 : -1;
+}
+
+/*
+ * The access method has no further entry in this direction.
+ */
+void
+la_index_ahead_at_end(LaIndexScan *scan)
+{
+	la_drop(scan);
+	if (scan->scout)
+		la_scout_lost_sync(scan->scout);
+	scan->current = InvalidBlockNumber;
+	if (scan->state != LA_SCAN_OUT)
+		la_index_ahead_enter(scan, LA_SCAN_WATCHING);
+}
+
+/*
+ * The scan starts from the beginning, maybe with other keys: keep the window,
+ * empty, and let the source start anew.
+ */
+void
+la_index_ahead_restart(LaIndexScan *scan)
+{
+	if (scan->window == NULL)
+		return;
+	la_drop(scan);
+	LA_WITH_OWNER(scan->owner,
+	{
+		if (scan->scout)
+			la_scout_close(scan->scout);
+		if (scan->leaf_items)
+			la_leaf_items_restart(scan->leaf_items);
+	});
+}
+
+/*
+ * The executor goes back to its caller, who may never come back: hold no pin.
+ */
+void
+la_index_ahead_pause(LaIndexScan *scan)
+{
+	if (scan->window == NULL)
+		return;
+	LA_WITH_OWNER(scan->owner,
+	{
+		la_window_pause(scan->window);
+		if (scan->scout)
+			la_scout_pause(scan->scout);
+		if (scan->leaf_items)
+			la_leaf_items_pause(scan->leaf_items);
+	});
+}
