@@ -107,7 +107,6 @@ GROWN_GOALS = (at_least(2.8), waits_of(0.12))
 BITMAP_GOALS = (Goal(INDEX_PART, 2.0, "index part ≥ 2"),)
 ACCOUNTS_GOALS = {FORWARD: (NEVER_SLOWER,), BACKWARD: (at_least(2.0),)}
 BESIDE_HEAP_GOALS = (at_least(1.1),)
-WASTED_GOAL = 0.02
 
 
 @dataclass(frozen=True)

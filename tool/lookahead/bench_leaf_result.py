@@ -11,16 +11,17 @@ from collections.abc import Sequence
 from typing import Any
 
 from . import stats
-from .bench_leaf import WASTED_GOAL, Case
+from .bench_leaf import Case
 from .bench_result import (
     FAILED,
-    LEAST_ISSUED,
     LOOKAHEAD,
     assemble,
     cell_result,
+    counted,
     counters,
     measured,
     paired,
+    wasted_total,
 )
 from .bench_store import Store
 
@@ -69,37 +70,10 @@ def case_result(case: Case, store: Store) -> dict[str, Any]:
     return result
 
 
-def wasted_total(cases: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
-    """Return the share of leaf pages that complete scans read ahead and never used."""
-    seen = [
-        (case["id"], case[LOOKAHEAD]["leaf"])
-        for case in cases
-        if case["group"] in COMPLETE_GROUPS and case.get(LOOKAHEAD, {}).get("leaf")
-    ]
-    issued = sum(n["blocks_issued"] for _, n in seen)
-    if not issued:
-        return None
-    wasted = sum(n["blocks_wasted"] for _, n in seen)
-    shares = [
-        (n["blocks_wasted"] / n["blocks_issued"], name)
-        for name, n in seen
-        if n["blocks_issued"] >= LEAST_ISSUED
-    ]
-    most = max(shares, default=None)
-    return {
-        "name": "leaf pages wasted on scans run to their end",
-        "issued": issued,
-        "used": sum(n["blocks_used"] for _, n in seen),
-        "wasted": wasted,
-        "share": wasted / issued,
-        "worst": {"cell": most[1], "share": most[0]} if most else None,
-        "goal": WASTED_GOAL,
-        "verdict": stats.MET if wasted / issued <= WASTED_GOAL else stats.MISSED,
-    }
-
-
 def build_result(cases: Sequence[Case], store: Store) -> dict[str, Any]:
     """Make the whole result; safe to call at any time during a run."""
     done = [case_result(case, store) for case in cases]
-    total = wasted_total(done)
+    total = wasted_total(
+        "leaf pages wasted on scans run to their end", counted(done, COMPLETE_GROUPS, "leaf")
+    )
     return assemble("leaf", store, done, [total] if total else [])

@@ -9,7 +9,7 @@ answers differ, or the two arms ran under different settings.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from . import stats
@@ -192,39 +192,51 @@ def matrix_total(cells: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
     }
 
 
-def wasted_total(cells: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
-    """Return the share of issued blocks that complete scans never used."""
-    seen = [
-        (c["id"], c[LOOKAHEAD]["counters"])
-        for c in cells
-        if c["group"] in COMPLETE_GROUPS and c.get(LOOKAHEAD, {}).get("counters")
-    ]
+def wasted_total(name: str, seen: Sequence[tuple[str, Mapping[str, int]]]) -> dict[str, Any] | None:
+    """Return the share of issued blocks that complete scans never used.
+
+    seen: the cases that run their scans to the end, and what they counted.
+    """
     issued = sum(n["blocks_issued"] for _, n in seen)
     if not issued:
         return None
     wasted = sum(n["blocks_wasted"] for _, n in seen)
     shares = [
-        (n["blocks_wasted"] / n["blocks_issued"], name)
-        for name, n in seen
+        (n["blocks_wasted"] / n["blocks_issued"], case)
+        for case, n in seen
         if n["blocks_issued"] >= LEAST_ISSUED
     ]
-    worst = max(shares, default=None)
+    most = max(shares, default=None)
     return {
-        "name": "blocks wasted on scans run to their end",
+        "name": name,
         "issued": issued,
         "used": sum(n["blocks_used"] for _, n in seen),
         "wasted": wasted,
         "share": wasted / issued,
-        "worst": {"cell": worst[1], "share": worst[0]} if worst else None,
+        "worst": {"cell": most[1], "share": most[0]} if most else None,
         "goal": WASTED_GOAL,
         "verdict": stats.MET if wasted / issued <= WASTED_GOAL else stats.MISSED,
     }
 
 
+def counted(
+    cells: Sequence[dict[str, Any]], groups: Sequence[str], name: str
+) -> list[tuple[str, Mapping[str, int]]]:
+    """Return the cells of some groups by their name, with what their look-ahead runs counted."""
+    return [
+        (cell["id"], cell[LOOKAHEAD][name])
+        for cell in cells
+        if cell["group"] in groups and cell.get(LOOKAHEAD, {}).get(name)
+    ]
+
+
 def build_result(cells: Sequence[Cell], store: Store) -> dict[str, Any]:
     """Make the whole result; safe to call at any time during a run."""
     done = [cell_result(cell, store) for cell in cells]
-    totals = [t for t in (matrix_total(done), wasted_total(done)) if t]
+    wasted = wasted_total(
+        "blocks wasted on scans run to their end", counted(done, COMPLETE_GROUPS, "counters")
+    )
+    totals = [t for t in (matrix_total(done), wasted) if t]
     return assemble("index-scan", store, done, totals)
 
 

@@ -76,7 +76,12 @@ class Outcome:
 
     @property
     def verdict(self) -> str:
-        return judge(*([run.ms for run in self.runs[arm]] for arm in ARMS))
+        """Return judge()'s verdict, but give look-ahead no credit where it read nothing."""
+        verdict = judge(*([run.ms for run in self.runs[arm]] for arm in ARMS))
+        seen = [run.lookahead for run in self.runs[LOOKAHEAD] if run.lookahead is not None]
+        if verdict == "faster" and seen and not any(run["blocks_issued"] for run in seen):
+            return "no difference"
+        return verdict
 
     @property
     def answers_agree(self) -> bool:
