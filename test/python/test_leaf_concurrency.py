@@ -12,35 +12,28 @@ from __future__ import annotations
 
 import random
 import re
-import threading
 import time
-from collections.abc import Callable
 
 import psycopg
 import pytest
-from lookahead.cluster import Cluster
 from lookahead.servers import Server
 
 from conftest import NewCluster
+from crowd import Workers, crowded_cluster
 from support import (
     SEQUENTIAL_SCANS,
     Connection,
     LogWatch,
     connect,
-    gained,
     has_extension,
     pins,
     require_node,
     rows,
     script,
-    seed,
     settings,
     settle,
     value,
 )
-from test_concurrency import ACCEPTED, io_methods
-
-SECONDS = 9
 
 # Keys, of which every APART-th is a sentinel: nobody touches its rows.
 KEYS = 60000
@@ -162,71 +155,15 @@ def scan(connection: Connection, choice: random.Random) -> None:
     connection.execute("COMMIT")
 
 
-class Workers:
-    """Threads that do one thing again and again until the time is over."""
-
-    def __init__(self, cluster: Cluster) -> None:
-        self.cluster = cluster
-        self.end = time.monotonic() + SECONDS
-        self.failures: list[BaseException] = []
-        self.done: dict[str, int] = {}
-        self.threads: list[threading.Thread] = []
-
-    def add(
-        self, name: str, body: Callable[[Connection, random.Random], None], **conf: object
-    ) -> None:
-        self.done[name] = 0
-        thread = threading.Thread(target=self._run, args=(name, body, conf))
-        self.threads.append(thread)
-        thread.start()
-
-    def _run(
-        self,
-        name: str,
-        body: Callable[[Connection, random.Random], None],
-        conf: dict[str, object],
-    ) -> None:
-        choice = random.Random(f"{seed()} {name}")
-        try:
-            with connect(self.cluster) as connection:
-                settings(connection, statement_timeout="30s", **conf)
-                with gained(connection) as change:
-                    while time.monotonic() < self.end and not self.failures:
-                        try:
-                            body(connection, choice)
-                        except ACCEPTED:
-                            connection.execute("ROLLBACK")
-                            continue
-                        self.done[name] += 1
-                assert not change.errors
-        except BaseException as error:
-            self.failures.append(error)
-
-    def join(self) -> None:
-        for thread in self.threads:
-            thread.join(SECONDS + 60)
-            assert not thread.is_alive()
-        if self.failures:
-            raise self.failures[0]
-
-
 @pytest.mark.parametrize("which", [0, 1])
 def test_changes_of_the_index(own_cluster: NewCluster, server: Server, which: int) -> None:
-    available = io_methods(server)
-    if which >= len(available):
-        pytest.skip("this server has one io_method")
-    # Fewer buffers than the table and its index have pages.
-    conf = {"shared_buffers": "2MB", "deadlock_timeout": "500ms"}
-    io_method = available[which]
-    if io_method:
-        conf.update(io_method=io_method, io_max_concurrency="32")
-    cluster = own_cluster(conf)
+    cluster, io_method = crowded_cluster(own_cluster, server, which)
     with connect(cluster) as connection:
         script(connection, SETUP)
         connection.execute("SELECT pg_stat_lookahead_reset()")
     deleter = Deleter()
     with LogWatch(cluster):
-        workers = Workers(cluster)
+        workers = Workers(cluster, statement_timeout="30s")
         methods = ["advice", "aio"] if io_method else ["advice", "worker"]
         for i, method in enumerate(methods):
             workers.add(f"scan {i} {method}", scan, pg_lookahead__method=method)
@@ -234,7 +171,6 @@ def test_changes_of_the_index(own_cluster: NewCluster, server: Server, which: in
         workers.add("delete", deleter)
         workers.add("rebuild", rebuild)
         workers.join()
-        assert all(count > 2 for count in workers.done.values()), workers.done
         assert deleter.deleted > 0
         with connect(cluster) as connection:
             # An index that was replaced has no name any more.
