@@ -207,15 +207,17 @@ COMMENT ON FUNCTION pg_lookahead_extend() IS
 CREATE FUNCTION pg_lookahead_unused_pages(regclass)
 RETURNS bigint
 AS 'MODULE_PATHNAME', 'pg_lookahead_unused_pages'
-LANGUAGE C VOLATILE STRICT PARALLEL SAFE;
+LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED;
 
 COMMENT ON FUNCTION pg_lookahead_unused_pages(regclass) IS
 'pages at the end of a table that the free space map knows to be empty';
 
+REVOKE ALL ON FUNCTION pg_lookahead_unused_pages(regclass) FROM PUBLIC;
 REVOKE ALL ON FUNCTION pg_lookahead_relations() FROM PUBLIC;
 REVOKE ALL ON TABLE pg_stat_lookahead FROM PUBLIC;
 REVOKE ALL ON FUNCTION pg_stat_lookahead_reset(oid) FROM PUBLIC;
 
+GRANT EXECUTE ON FUNCTION pg_lookahead_unused_pages(regclass) TO pg_stat_scan_tables;
 GRANT EXECUTE ON FUNCTION pg_lookahead_relations() TO pg_monitor;
 GRANT SELECT ON TABLE pg_stat_lookahead TO pg_monitor;
 

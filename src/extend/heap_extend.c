@@ -169,8 +169,8 @@ la_heap_filled(Relation rel, BlockNumber target, BlockNumber *size)
 	*size = nblocks;
 	if (!has_grown)
 		return;
-	if (la_space_add(rel, nblocks, la_extend_step(nblocks), NULL, true, false,
-					 &space))
+	if (la_space_add(rel, nblocks, la_extend_step(nblocks), NULL,
+					 LA_IF_NONE_EMPTY, false, &space))
 		*size = RelationGetNumberOfBlocks(rel);
 	else if (nblocks >= LA_EXTEND_MIN_TABLE)
 		la_spare_note_end(rel, nblocks - 1);	/* the server has added many */

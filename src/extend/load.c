@@ -445,16 +445,23 @@ void
 la_load_end(LaLoad *load, bool is_good)
 {
 	Relation	rel = load->rel;
+	bool		is_known;
 
 	Assert(la_loads == load);
 	la_loads = load->outer;
 	if (rel == NULL)
 		return;
 
+	/*
+	 * From 16 on the server takes pages from what is kept here.  If a scan, or
+	 * an invalidation, has detached us we do not know which are left.  VACUUM
+	 * will find them.
+	 */
+	is_known = !LA_HAVE_EXTEND_BY || rel->rd_tableam == &la_heap;
 	la_detach(rel);
 	if (!is_good)
 		return;					/* the reference goes with its owner */
-	if (load->next_free != InvalidBlockNumber)
+	if (is_known && load->next_free != InvalidBlockNumber)
 		la_space_return(rel, load->next_free, load->last_free);
 	if (load->toast)
 		relation_close(load->toast, NoLock);

@@ -303,6 +303,10 @@ la_spare_planned(Oid relid, RelOptInfo *info)
 
 	if (la_heap_extend_size == 0 || info->pages < LA_EXTEND_MIN_TABLE)
 		return;
+
+	/* A damaged page must be warned of when the query reads it, not here. */
+	if (zero_damaged_pages || ignore_checksum_failure)
+		return;
 	rel = relation_open(relid, NoLock);
 	place = la_note_of(rel);
 	note = la_note(rel, info->pages - 1);

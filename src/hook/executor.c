@@ -54,7 +54,8 @@ typedef struct LaWalk
 	LaQuery    *query;			/* NULL until the first scan is found */
 	QueryDesc  *desc;
 	List	   *limits;			/* LimitStates met, the last first */
-	bool		may_repeat;		/* a sub-plan may be met from two places */
+	Bitmapset  *subplans;		/* plan_ids of sub-plans met */
+	List	   *repeats;		/* PlanStates of those that will be met again */
 } LaWalk;
 
 /*
@@ -180,22 +181,6 @@ la_limit_of(const LaWalk *walk, const PlanState *node)
 }
 
 /*
- * Has the node been registered already?
- */
-static bool
-la_is_registered(const LaWalk *walk, const PlanState *node)
-{
-	dlist_iter	iter;
-
-	if (!walk->may_repeat || walk->query == NULL)
-		return false;
-	dlist_foreach(iter, &walk->query->scans)
-		if (dlist_container(LaFollowed, query_link, iter.cur)->node == node)
-			return true;
-	return false;
-}
-
-/*
  * The memory that scans of this query are registered in.
  */
 static MemoryContext
@@ -235,7 +220,7 @@ la_register_index_scan(LaWalk *walk, PlanState *node, Relation index)
 
 	if (index == NULL || RelationGetRelid(index) < FirstNormalObjectId)
 		return;
-	if (la_is_registered(walk, node) || la_index_am_wrap(index) == NULL)
+	if (la_index_am_wrap(index) == NULL)
 		return;
 	limit = la_limit_of(walk, node);
 	scan = la_index_scan_register(la_walk_context(walk), node, limit);
@@ -256,7 +241,7 @@ la_register_bitmap_index_scan(LaWalk *walk, BitmapIndexScanState *node)
 		RelationGetRelid(index) < FirstNormalObjectId ||
 		index->rd_rel->relam != BTREE_AM_OID)
 		return;
-	if (la_is_registered(walk, &node->ss.ps) || la_index_am_wrap(index) == NULL)
+	if (la_index_am_wrap(index) == NULL)
 		return;
 	(void) la_register_leaves(walk, &node->ss.ps, index, &node->biss_ScanDesc,
 							  NULL);
@@ -270,7 +255,7 @@ la_register_seq_scan(LaWalk *walk, SeqScanState *node)
 {
 	LaFollowed *scan;
 
-	if (!la_seq_scan_is_wanted(node) || la_is_registered(walk, &node->ss.ps))
+	if (!la_seq_scan_is_wanted(node))
 		return;
 	scan = la_seq_scan_register(la_walk_context(walk), node);
 	if (scan != NULL)
@@ -285,11 +270,31 @@ la_register_bitmap_scan(LaWalk *walk, BitmapHeapScanState *node)
 {
 	LaFollowed *scan;
 
-	if (!la_bitmap_scan_is_wanted(node) ||
-		la_is_registered(walk, &node->ss.ps))
+	if (!la_bitmap_scan_is_wanted(node))
 		return;
 	scan = la_bitmap_scan_register(la_walk_context(walk), node);
 	dlist_push_tail(&walk->query->scans, &scan->query_link);
+}
+
+/*
+ * A sub-plan may be met from several places, which share its plan state.  It is
+ * walked through once, the last time.
+ */
+static void
+la_note_subplans(LaWalk *walk, PlanState *node)
+{
+	ListCell   *lc;
+
+	foreach(lc, node->subPlan)
+	{
+		SubPlanState *state = lfirst_node(SubPlanState, lc);
+		int			id = state->subplan->plan_id;
+
+		if (bms_is_member(id, walk->subplans))
+			walk->repeats = lappend(walk->repeats, state->planstate);
+		else
+			walk->subplans = bms_add_member(walk->subplans, id);
+	}
 }
 
 static bool
@@ -300,8 +305,12 @@ la_walk_plan(PlanState *node, void *arg)
 
 	if (node == NULL)
 		return false;
-	if (node->subPlan != NIL)
-		walk->may_repeat = true;
+	if (walk->repeats != NIL && list_member_ptr(walk->repeats, node))
+	{
+		walk->repeats = list_delete_ptr(walk->repeats, node);
+		return false;
+	}
+	la_note_subplans(walk, node);
 	switch (nodeTag(node))
 	{
 		case T_LimitState:
@@ -333,7 +342,7 @@ la_walk_plan(PlanState *node, void *arg)
 static void
 la_ExecutorStart(QueryDesc *queryDesc, int eflags)
 {
-	LaWalk		walk = {NULL, queryDesc, NIL, false};
+	LaWalk		walk = {NULL, queryDesc, NIL, NULL, NIL};
 
 	if (prev_ExecutorStart)
 		prev_ExecutorStart(queryDesc, eflags);
@@ -348,6 +357,11 @@ la_ExecutorStart(QueryDesc *queryDesc, int eflags)
 		return;
 
 	(void) la_walk_plan(queryDesc->planstate, &walk);
+	Assert(walk.repeats == NIL);
+
+	/* The context may be one that lives as long as the calling query. */
+	list_free(walk.limits);
+	bms_free(walk.subplans);
 	if (walk.query != NULL && queryDesc->plannedstmt->parallelModeNeeded)
 	{
 		walk.query->is_parallel = true;

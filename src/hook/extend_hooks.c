@@ -30,6 +30,7 @@
 #include "postgres.h"
 
 #include "access/table.h"
+#include "catalog/namespace.h"
 #include "catalog/objectaccess.h"
 #include "catalog/pg_class.h"
 #include "compat.h"
@@ -101,6 +102,7 @@ static struct
 
 /* The COPY that has not yet got to the check of permissions. */
 static LaLoad *la_copy = NULL;
+static const RangeVar *la_copy_table;
 
 /* A receiver of rows that has not yet made its table. */
 typedef struct LaInto
@@ -118,10 +120,30 @@ static LaInto *la_intos = NULL; /* on the stack, the innermost first */
 #define LA_MADE		4
 static Oid	la_made[LA_MADE];
 
+/*
+ * May pages that are not in the WAL be in the free space map?  Before 15.7 and
+ * 16.3 the server does not see that the map, which reaches a standby, names
+ * pages that the table does not have there: after a promotion inserts fail.
+ */
+static bool
+la_map_is_checked(void)
+{
+	int			version = atoi(GetConfigOption("server_version_num", false,
+											   false));
+
+	return version >= 160003 || (version >= 150007 && version < 160000);
+}
+
 static bool
 la_extend_enabled(void)
 {
-	return la_enabled && la_heap_extend_size > 0;
+	static int	is_checked = -1;
+
+	if (!la_enabled || la_heap_extend_size == 0)
+		return false;
+	if (is_checked < 0)
+		is_checked = la_map_is_checked();
+	return is_checked > 0;
 }
 
 /* -------------------------------------------------------------------------
@@ -543,6 +565,11 @@ la_extend_ExecutorRun(LA_RUN_PARAMS)
 	PG_END_TRY();
 }
 
+/*
+ * COPY asks for permission when it has opened its table.  Others may do so
+ * before it: a function in its WHERE that is called when that is simplified, or
+ * another extension.
+ */
 static bool
 la_extend_ExecutorCheckPerms(LA_PERMS_PARAMS)
 {
@@ -552,12 +579,17 @@ la_extend_ExecutorCheckPerms(LA_PERMS_PARAMS)
 	if (prev_ExecutorCheckPerms &&
 		!prev_ExecutorCheckPerms(LA_PERMS_ARGS))
 		return false;
-	if (load == NULL || rangeTable == NIL)
+
+	if (load == NULL || list_length(rangeTable) != 1 ||
+		(LA_REQUIRED_PERMS & ACL_INSERT) == 0)
+		return true;
+	rte = linitial_node(RangeTblEntry, rangeTable);
+	if (rte->rtekind != RTE_RELATION ||
+		rte->relid != RangeVarGetRelid(la_copy_table, NoLock, true))
 		return true;
 
 	la_copy = NULL;
-	rte = linitial_node(RangeTblEntry, rangeTable);
-	if (rte->rtekind == RTE_RELATION && rte->relkind == RELKIND_RELATION)
+	if (rte->relkind == RELKIND_RELATION)
 		la_load_attach(load, rte->relid);
 	return true;
 }
@@ -613,6 +645,7 @@ la_extend_ProcessUtility(PlannedStmt *pstmt, const char *queryString,
 	{
 		la_load_begin(&load);
 		la_copy = &load;
+		la_copy_table = ((CopyStmt *) statement)->relation;
 	}
 	PG_TRY();
 	{

@@ -29,7 +29,8 @@
  * without us.
  *
  * Limits: io_concurrency reads in flight, further limited by the server's
- * io_max_concurrency, so that one scan does not use up the handles.  Several
+ * io_max_concurrency, so that one scan does not use up the handles; and blocks
+ * in flight, which are pinned, by a backend's share of buffers.  Several
  * scans of a plan together can; then StartReadBuffers() waits for the oldest.
  *
  * With io_method=worker and buffered I/O the few I/O workers would starve a
@@ -64,11 +65,13 @@ typedef struct LaAio
 {
 	int			nreads;			/* capacity of what follows */
 	ReadBuffersOperation *reads;	/* the server's while in the FIFO */
+	int		   *sizes;			/* blocks of each */
 	int		   *free;			/* stack of free reads */
 	int			nfree;
 	int		   *fifo;			/* ring of started reads, oldest first */
 	int			fifo_head;
 	int			nstarted;
+	int			nblocks;		/* of the started reads */
 	bool		in_batch;		/* between start() and submit() */
 } LaAio;
 
@@ -102,6 +105,7 @@ la_aio_open(LaWindow *window)
 	/* The last run before the limit may be split into single blocks. */
 	aio->nreads = la_aio_most_reads() + MAX_IO_COMBINE_LIMIT;
 	aio->reads = palloc0(sizeof(ReadBuffersOperation) * aio->nreads);
+	aio->sizes = palloc0(sizeof(int) * aio->nreads);
 	aio->free = palloc(sizeof(int) * aio->nreads);
 	aio->fifo = palloc(sizeof(int) * aio->nreads);
 	for (int i = 0; i < aio->nreads; i++)
@@ -123,6 +127,7 @@ static void
 la_aio_retire_oldest(LaAio *aio)
 {
 	Assert(aio->nstarted > 0);
+	aio->nblocks -= aio->sizes[aio->fifo[aio->fifo_head]];
 	aio->free[aio->nfree++] = aio->fifo[aio->fifo_head];
 	aio->fifo_head = (aio->fifo_head + 1) % aio->nreads;
 	aio->nstarted--;
@@ -153,8 +158,8 @@ la_aio_ready(LaWindow *window)
 	 * I/O in flight pins buffers, too: keep to a backend's share.  With very
 	 * few buffers the share is nothing, and the window a few blocks.
 	 */
-	return aio->nstarted <
-		(int) Max(GetAdditionalPinLimit(), LA_AIO_MIN_READS);
+	return aio->nstarted < LA_AIO_MIN_READS ||
+		aio->nblocks < (int) GetAdditionalPinLimit();
 }
 
 /*
@@ -229,7 +234,11 @@ la_aio_start(LaWindow *window, const LaRun *run)
 		begun = StartReadBuffers(read, &buffers[done], run->first + done,
 								 &n, 0);
 		if (begun)
+		{
 			aio->fifo[(aio->fifo_head + aio->nstarted++) % aio->nreads] = i;
+			aio->sizes[i] = n;
+			aio->nblocks += n;
+		}
 		else
 			aio->free[aio->nfree++] = i;
 		la_aio_note(window, run->first + done, &buffers[done], n, begun);
@@ -263,7 +272,7 @@ la_aio_pause(LaWindow *window)
 		pgaio_wref_wait(la_aio_oldest(aio));
 		la_aio_retire_oldest(aio);
 	}
-	Assert(aio->nfree == aio->nreads);
+	Assert(aio->nfree == aio->nreads && aio->nblocks == 0);
 }
 
 /*
@@ -276,6 +285,9 @@ la_aio_abandon(LaWindow *window)
 {
 	LaAio	   *aio = window->method_state;
 
+	/* What was not submitted yet would not end. */
+	if (aio->in_batch)
+		la_aio_error_cleanup();
 	aio->in_batch = false;
 	HOLD_INTERRUPTS();
 	while (aio->nstarted > 0)

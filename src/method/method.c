@@ -21,6 +21,9 @@
  * device allows, while the server's reads are limited by its handles or its
  * I/O workers, and cost this process more.  src/README.md has the numbers.
  *
+ * In a parallel plan "aio" serves with io_method=worker only; see
+ * la_aio_or_advice().
+ *
  * Temporary tables cannot be read by other processes, and asynchronous I/O
  * into local buffers runs synchronously with io_method=worker: they get
  * advice, or none with direct I/O.
@@ -31,6 +34,7 @@
  */
 #include "postgres.h"
 
+#include "access/xact.h"
 #include "compat.h"
 #include "method/method.h"
 #include "service/service.h"
@@ -94,6 +98,8 @@ la_worker_or_advice(Relation rel, const char **reason)
 static const LaMethod *
 la_aio_or_advice(Relation rel, const char **reason)
 {
+	const char *dummy;
+
 	if (rel != NULL && RelationUsesLocalBuffers(rel))
 		return la_advice_or_worker(rel, reason);
 	if (io_method == IOMETHOD_SYNC)
@@ -105,6 +111,18 @@ la_aio_or_advice(Relation rel, const char **reason)
 		else if (method->id == LA_METHOD_ADVICE)
 			*reason = "io_method \"sync\" reads nothing asynchronously, kernel advice does";
 		return method;
+	}
+
+	/*
+	 * A read through io_uring is completed by who began it, or by who waits for
+	 * it once it was submitted.  A process that came upon it a moment earlier
+	 * sleeps until the first one looks; and if that one waits for the sleeper,
+	 * as processes of one plan do, for ever.
+	 */
+	if (io_method != IOMETHOD_WORKER && IsInParallelMode())
+	{
+		*reason = "a process of a parallel plan may wait for a read that only another one can complete";
+		return la_advice_or_worker(rel, &dummy);
 	}
 
 	/*
@@ -197,30 +215,6 @@ la_leaf_method_for(Relation rel)
 
 	if (la_method == LA_METHOD_AUTO && method->id == LA_METHOD_ADVICE)
 		return la_worker_or_advice(rel, &reason);
-	return method;
-}
-
-/*
- * Choose the method for blocks that another process of the same plan may need
- * while this one waits for that process.
- *
- * A read through io_uring is completed by who began it, or by who waits for it
- * once it was submitted.  A process that came upon it a moment earlier sleeps
- * until the first one looks; and if that one waits for the sleeper, for ever.
- */
-const LaMethod *
-la_shared_method_for(Relation rel)
-{
-	const LaMethod *method = la_method_for(rel, NULL);
-
-#if LA_HAVE_AIO
-	if (method->id == LA_METHOD_AIO && io_method != IOMETHOD_WORKER)
-	{
-		const char *reason;
-
-		return la_advice_or_worker(rel, &reason);
-	}
-#endif
 	return method;
 }
 

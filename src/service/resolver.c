@@ -312,6 +312,8 @@ la_resolver_main(Datum arg)
 	if (!is_open)
 		return;
 
+	/* The default handler ends the process wherever it is. */
+	pqsignal(SIGTERM, die);
 	BackgroundWorkerUnblockSignals();
 	BackgroundWorkerInitializeConnectionByOid(order.dbid, InvalidOid,
 											  BGWORKER_BYPASS_ALLOWCONN);

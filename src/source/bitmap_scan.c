@@ -529,8 +529,7 @@ la_bitmap_fill(LaBitmapScan *scan)
 	LaUsage		before,
 				after;
 
-	/* Somebody holds a lock that the guard would release after an error. */
-	if (InterruptHoldoffCount != 0 || CritSectionCount != 0)
+	if (!la_guard_is_possible())
 		return;
 
 	CHECK_FOR_INTERRUPTS();

@@ -31,6 +31,7 @@
  */
 #include "postgres.h"
 
+#include "access/parallel.h"
 #include "compat.h"
 #include "method/method.h"
 #include "miscadmin.h"
@@ -81,6 +82,16 @@ la_am_is_worth_it(const LaIndexScan *scan)
 	return !scan->is_dear ||
 		la_pace_at_once(&scan->pace) ||
 		scan->wait_ns >= scan->am_cpu_ns;
+}
+
+/*
+ * May one call of the access method keep the leader of parallel workers from
+ * serving interrupts for long?  It serves none in the guard.
+ */
+static inline bool
+la_am_is_too_long(const LaIndexScan *scan)
+{
+	return scan->is_dear && ParallelContextActive();
 }
 
 /*
@@ -203,8 +214,7 @@ la_fill(LaIndexScan *scan)
 	LaFillCall	call = {scan, LA_FILL_OK};
 	int64		nwindows;
 
-	/* Somebody holds a lock that the guard would release after an error. */
-	if (InterruptHoldoffCount != 0 || CritSectionCount != 0)
+	if (!la_guard_is_possible() || la_am_is_too_long(scan))
 		return true;
 
 	/* A scout that must seek finds the scan, not the end of the queue. */
@@ -263,7 +273,8 @@ la_fill(LaIndexScan *scan)
 bool
 la_index_ahead_start(LaIndexScan *scan)
 {
-	if (!la_am_is_worth_it(scan))
+	if (!la_guard_is_possible() || la_am_is_too_long(scan) ||
+		!la_am_is_worth_it(scan))
 		return false;
 	if (scan->window == NULL)
 	{

@@ -59,10 +59,10 @@
 #include "access/transam.h"
 #include "catalog/catalog.h"
 #include "catalog/pg_am.h"
-#include "common/hashfn.h"
 #include "compat.h"
 #include "method/method.h"
 #include "settings.h"
+#include "source/desc_hash.h"
 #include "source/index_ahead.h"
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
@@ -98,26 +98,14 @@
 #define LA_AM_SAMPLE		16
 
 /* Bound scans by descriptor. */
-typedef struct LaBoundScan
-{
-	IndexScanDesc desc;			/* hash key */
-	char		status;			/* used by simplehash */
-	LaIndexScan *scan;
-} LaBoundScan;
+static ladesc_hash *la_bound = NULL;
 
-#define SH_PREFIX labound
-#define SH_ELEMENT_TYPE LaBoundScan
-#define SH_KEY_TYPE IndexScanDesc
-#define SH_KEY desc
-#define SH_HASH_KEY(tb, key) murmurhash32((uint32) ((uintptr_t) (key) >> 4))
-#define SH_EQUAL(tb, a, b) ((a) == (b))
-#define SH_SCOPE static inline
-#define SH_DECLARE
-#define SH_DEFINE
-#include "lib/simplehash.h"
-
-static labound_hash *la_bound = NULL;
+/*
+ * Scans that are not bound yet: those of the innermost query first, and each
+ * query's in the order of its plan, which is about that in which they start.
+ */
 static dlist_head la_unbound = DLIST_STATIC_INIT(la_unbound);
+static LaIndexScan *la_newest_unbound = NULL;
 
 IndexScanDesc la_last_desc = NULL;
 LaIndexScan *la_last_scan = NULL;
@@ -172,8 +160,13 @@ la_index_scan_register(MemoryContext query_context, PlanState *node,
 	scan->base.index_oid = RelationGetRelid(index);
 	heap = ((ScanState *) node)->ss_currentRelation;
 	scan->base.heap_oid = RelationGetRelid(heap);
-	dlist_push_head(&la_unbound, &scan->unbound_link);
+	if (la_newest_unbound && la_newest_unbound->query_context == query_context)
+		dlist_insert_after(&la_newest_unbound->unbound_link,
+						   &scan->unbound_link);
+	else
+		dlist_push_head(&la_unbound, &scan->unbound_link);
 	scan->is_unbound = true;
+	la_newest_unbound = scan;
 	return scan;
 }
 
@@ -183,27 +176,34 @@ la_index_scan_register(MemoryContext query_context, PlanState *node,
 LaIndexScan *
 la_index_scan_lookup(IndexScanDesc desc)
 {
-	LaBoundScan *bound;
+	LaDescEntry *bound;
 
 	if (la_bound == NULL)
 		return NULL;
-	bound = labound_lookup(la_bound, desc);
+	bound = ladesc_lookup(la_bound, desc);
 	la_last_desc = desc;
 	la_last_scan = bound ? bound->scan : NULL;
 	return la_last_scan;
 }
 
 static void
+la_leave_unbound(LaIndexScan *scan)
+{
+	if (!scan->is_unbound)
+		return;
+	dlist_delete(&scan->unbound_link);
+	scan->is_unbound = false;
+	if (la_newest_unbound == scan)
+		la_newest_unbound = NULL;
+}
+
+static void
 la_unbind(LaIndexScan *scan)
 {
-	if (scan->is_unbound)
-	{
-		dlist_delete(&scan->unbound_link);
-		scan->is_unbound = false;
-	}
+	la_leave_unbound(scan);
 	if (scan->desc != NULL)
 	{
-		labound_delete(la_bound, scan->desc);
+		ladesc_delete(la_bound, scan->desc);
 		la_last_desc = scan->desc;
 		la_last_scan = NULL;
 		scan->desc = NULL;
@@ -218,7 +218,7 @@ static LaIndexScan *
 la_bind(IndexScanDesc desc)
 {
 	LaIndexScan *scan = NULL;
-	LaBoundScan *bound;
+	LaDescEntry *bound;
 	dlist_iter	iter;
 	bool		found;
 
@@ -236,8 +236,7 @@ la_bind(IndexScanDesc desc)
 	if (scan == NULL)
 		return NULL;
 
-	dlist_delete(&scan->unbound_link);
-	scan->is_unbound = false;
+	la_leave_unbound(scan);
 
 	if (desc->xs_snapshot->snapshot_type != SNAPSHOT_MVCC ||
 		desc->heapRelation == NULL ||
@@ -251,8 +250,8 @@ la_bind(IndexScanDesc desc)
 	}
 
 	if (la_bound == NULL)
-		la_bound = labound_create(TopMemoryContext, 64, NULL);
-	bound = labound_insert(la_bound, desc, &found);
+		la_bound = ladesc_create(TopMemoryContext, 64, NULL);
+	bound = ladesc_insert(la_bound, desc, &found);
 	Assert(!found);
 	bound->scan = scan;
 	la_last_desc = desc;
@@ -771,15 +770,19 @@ la_index_scan_forget(LaFollowed *followed)
 int
 la_index_scan_in_flight(void)
 {
-	labound_iterator iter;
-	LaBoundScan *bound;
+	ladesc_iterator iter;
+	LaDescEntry *bound;
 	int			nreads = 0;
 
 	if (la_bound == NULL)
 		return 0;
-	labound_start_iterate(la_bound, &iter);
-	while ((bound = labound_iterate(la_bound, &iter)) != NULL)
-		if (bound->scan->window != NULL)
-			nreads += la_window_in_flight(bound->scan->window);
+	ladesc_start_iterate(la_bound, &iter);
+	while ((bound = ladesc_iterate(la_bound, &iter)) != NULL)
+	{
+		LaIndexScan *scan = bound->scan;
+
+		if (scan->window != NULL)
+			nreads += la_window_in_flight(scan->window);
+	}
 	return nreads;
 }

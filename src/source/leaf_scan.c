@@ -44,9 +44,7 @@
  *
  * A parallel scan hands out its pages to several processes.  Each looks ahead
  * of all of them, because which it will get is not known; the pages it passes
- * over were somebody else's and not wasted.  Who is to get the next page waits
- * for who is just reading one, so no read may be in flight that only its owner
- * can complete: la_shared_method_for().
+ * over were somebody else's and not wasted.
  *
  * A scan with IN-lists, or a skip scan, descends again for the next value when
  * that is far away.  The move is not one to a neighbour then: the window is
@@ -62,6 +60,7 @@
 #include "compat.h"
 #include "method/method.h"
 #include "settings.h"
+#include "source/desc_hash.h"
 #include "source/leaf_scan.h"
 #include "source/scout.h"
 #include "source/uncounted.h"
@@ -84,6 +83,9 @@ int64		la_leaf_own_reads = 0;
 
 /* All leaf scans of running queries. */
 static dlist_head la_leaves = DLIST_STATIC_INIT(la_leaves);
+
+/* Those of bitmap index scans, by their descriptors. */
+static ladesc_hash *la_bitmaps = NULL;
 
 static void la_leaf_scan_pause(LaFollowed *followed);
 static void la_leaf_scan_finish(LaFollowed *followed);
@@ -127,6 +129,33 @@ la_leaf_enter(LaLeafScan *leaf, LaLeafState state)
  */
 
 /*
+ * A bitmap index scan has its descriptor from the start of the query on.
+ */
+static void
+la_leaf_note_bitmap(LaLeafScan *leaf, IndexScanDesc desc)
+{
+	bool		found;
+
+	if (la_bitmaps == NULL)
+		la_bitmaps = ladesc_create(TopMemoryContext, 16, NULL);
+	ladesc_insert(la_bitmaps, desc, &found)->scan = leaf;
+	leaf->bitmap_desc = desc;
+}
+
+static void
+la_leaf_forget_bitmap(LaLeafScan *leaf)
+{
+	LaDescEntry *entry;
+
+	if (leaf->bitmap_desc == NULL)
+		return;
+	entry = ladesc_lookup(la_bitmaps, leaf->bitmap_desc);
+	if (entry != NULL && entry->scan == leaf)
+		ladesc_delete(la_bitmaps, leaf->bitmap_desc);
+	leaf->bitmap_desc = NULL;
+}
+
+/*
  * Start to follow the leaf pages that a scan node of a plan reads.  Everything
  * is allocated in the query's context.
  */
@@ -147,9 +176,10 @@ la_leaf_scan_register(MemoryContext query_context, PlanState *node,
 	leaf->query_context = query_context;
 	leaf->limit = limit;
 	leaf->desc_ref = desc_ref;
-	leaf->is_bitmap = IsA(node, BitmapIndexScanState);
 	dlist_push_head(&la_leaves, &leaf->link);
 	leaf->is_linked = true;
+	if (IsA(node, BitmapIndexScanState))
+		la_leaf_note_bitmap(leaf, *desc_ref);
 	return leaf;
 }
 
@@ -159,16 +189,16 @@ la_leaf_scan_register(MemoryContext query_context, PlanState *node,
 LaLeafScan *
 la_leaf_scan_of_bitmap(IndexScanDesc desc)
 {
-	dlist_iter	iter;
+	LaDescEntry *entry;
+	LaLeafScan *leaf;
 
-	dlist_foreach(iter, &la_leaves)
-	{
-		LaLeafScan *leaf = dlist_container(LaLeafScan, link, iter.cur);
-
-		if (leaf->is_bitmap && *leaf->desc_ref == desc)
-			return leaf->state == LA_LEAF_OUT ? NULL : leaf;
-	}
-	return NULL;
+	if (la_bitmaps == NULL)
+		return NULL;
+	entry = ladesc_lookup(la_bitmaps, desc);
+	if (entry == NULL)
+		return NULL;
+	leaf = entry->scan;
+	return leaf->state == LA_LEAF_OUT ? NULL : leaf;
 }
 
 /*
@@ -361,8 +391,7 @@ la_leaf_fill(LaLeafScan *leaf)
 	LaUncounted save;
 	int64		reads;
 
-	/* Somebody holds a lock that the guard would release after an error. */
-	if (InterruptHoldoffCount != 0 || CritSectionCount != 0)
+	if (!la_guard_is_possible())
 		return;
 
 	CHECK_FOR_INTERRUPTS();
@@ -390,11 +419,13 @@ la_leaf_fill(LaLeafScan *leaf)
 static void
 la_leaf_start(LaLeafScan *leaf)
 {
+	if (!la_guard_is_possible())
+		return;
 	if (leaf->window == NULL)
 	{
 		Relation	index = leaf->desc->indexRelation;
 		const LaMethod *method = leaf->desc->parallel_scan != NULL ?
-			la_shared_method_for(index) : la_leaf_method_for(index);
+			la_method_for(index, NULL) : la_leaf_method_for(index);
 		LaScoutTarget target = {
 			.real = leaf->desc,
 			.keys = leaf->desc->keyData,
@@ -708,6 +739,7 @@ la_leaf_scan_forget(LaFollowed *followed)
 	if (leaf->is_linked)
 		dlist_delete(&leaf->link);
 	leaf->is_linked = false;
+	la_leaf_forget_bitmap(leaf);
 	leaf->desc = NULL;
 }
 

@@ -48,7 +48,7 @@ typedef struct LaLeafScan
 	IndexScanDesc *desc_ref;	/* where the node keeps its scan */
 	dlist_node	link;			/* in the list of all of this process */
 	bool		is_linked;
-	bool		is_bitmap;		/* of a bitmap index scan */
+	IndexScanDesc bitmap_desc;	/* if it is a bitmap index scan's, or NULL */
 
 	/*
 	 * The scan that is followed: the node's own, or the scout that runs

@@ -63,11 +63,12 @@
  * promise less than those of a scan (owner.c).  What may happen:
  *
  *	- The command ends, and the table is dropped, truncated or rewritten before
- *	  we see that.  A worker may then still try to read.  It gets a reader's
- *	  lock or does without; with the lock it sees all that was done before, and
- *	  the file is either the relation's or has been cut to nothing before it
- *	  was unlinked.  Reading a block that is there is what any reader may do;
- *	  reading one that is not fails, leaves no valid buffer, and is counted.
+ *	  we see that.  A worker may then still try to read.  Reading a block that
+ *	  is there is what any reader may do; reading one that is not fails, leaves
+ *	  no valid buffer, and is counted.  A commit gives its locks back a moment
+ *	  before it drops buffers and cuts the file, so a worker may leave a clean
+ *	  page of a file that is gone.  Nobody looks for it; it is thrown out like
+ *	  any other.
  *	- VACUUM truncates the table.  That needs an exclusive lock, which waits
  *	  for a worker's (a few milliseconds, and VACUUM tries again).  Blocks
  *	  behind the new end: as above.

@@ -64,6 +64,7 @@
 #include "utils/memutils.h"
 #include "utils/syscache.h"
 #include "utils/typcache.h"
+#include "window/guard.h"
 
 /* How many entries off a position may be. */
 #define LA_SEEK_SLACK		1024
@@ -176,18 +177,38 @@ la_functions_are_plain(const LaScoutTarget *target)
 	return true;
 }
 
+typedef struct LaAllowedCall
+{
+	const LaScoutTarget *target;
+	bool		is_allowed;
+} LaAllowedCall;
+
+static void
+la_allowed_body(void *arg)
+{
+	LaAllowedCall *call = arg;
+
+	call->is_allowed = la_functions_are_plain(call->target);
+}
+
 /*
  * May a scout run ahead of this scan at all?  What the answer reads of the
- * catalogs does not count for the query.
+ * catalogs does not count for the query, and if it cannot be read the answer is
+ * no.
  */
 bool
 la_scout_is_allowed(const LaScoutTarget *target)
 {
 	BufferUsage usage = pgBufferUsage;
-	bool		allowed = la_functions_are_plain(target);
+	ResourceOwner owner = la_guard_owner_create();
+	LaAllowedCall call = {target, false};
 
+	if (la_guard_run(owner, la_allowed_body, &call))
+		la_guard_owner_free(owner, true);
+	else
+		call.is_allowed = false;
 	pgBufferUsage = usage;
-	return allowed;
+	return call.is_allowed;
 }
 
 /*

@@ -329,6 +329,8 @@ la_seq_advance(LaSeqScan *scan)
 {
 	ResourceOwner owner;
 
+	if (!la_guard_is_possible())
+		return;
 	CHECK_FOR_INTERRUPTS();
 	owner = la_guard_owner_create();
 	if (la_guard_run(owner, la_seq_advance_body, scan))

@@ -10,6 +10,7 @@
 #ifndef LA_GUARD_H
 #define LA_GUARD_H
 
+#include "miscadmin.h"
 #include "utils/resowner.h"
 
 /*
@@ -22,6 +23,16 @@
 		what; \
 		CurrentResourceOwner = save_owner; \
 	} while (0)
+
+/*
+ * May a guard be used here?  Not if somebody holds a lock that it would release
+ * after an error.
+ */
+static inline bool
+la_guard_is_possible(void)
+{
+	return InterruptHoldoffCount == 0 && CritSectionCount == 0;
+}
 
 extern ResourceOwner la_guard_owner_create(void);
 extern void la_guard_owner_free(ResourceOwner owner, bool is_good);

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import psycopg
 import pytest
 from lookahead.cluster import Cluster
@@ -126,3 +129,31 @@ def test_wide_window(tables: Cluster, variant: Variant) -> None:
         rows(connection, "FETCH 500 FROM c")
         assert used(connection) - before < 1024 * 1024
         connection.execute("COMMIT")
+
+
+def peak(connection: Connection) -> int:
+    """Return the most memory that the backend has had, in bytes."""
+    status = Path(f"/proc/{connection.info.backend_pid}/status").read_text()
+    found = re.search(r"VmHWM:\s+(\d+) kB", status)
+    assert found
+    return int(found[1]) * 1024
+
+
+def test_many_calls_of_a_function(tables: Cluster) -> None:
+    """Each call is a query of its own; what it needs goes before the calling one ends."""
+    grown = {}
+    with connect(tables) as connection:
+        connection.execute(
+            "CREATE OR REPLACE FUNCTION next_to(int) RETURNS int LANGUAGE sql STABLE AS"
+            " 'SELECT a FROM counted_bytes WHERE a >= $1 ORDER BY a LIMIT 1'"
+        )
+    for enabled in ("off", "on"):
+        with connect(tables) as connection:
+            settings(connection, **INDEX_SCANS, pg_lookahead__enabled=enabled)
+            query = "SELECT sum(next_to(i % 3000)) FROM generate_series(1, {}) i"
+            rows(connection, query.format(5000))
+            before = peak(connection)
+            rows(connection, query.format(100000))
+            grown[enabled] = peak(connection) - before
+    # Some 70 bytes for each call would be 7 MB.
+    assert grown["on"] - grown["off"] < 3 * 1024 * 1024, grown

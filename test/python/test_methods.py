@@ -171,3 +171,33 @@ def test_few_handles(own_cluster: NewCluster, server: Server, concurrency: str) 
         cold(connection, "served")
         assert rows(connection, query) == [(2000, 400000)]
     cluster.close()
+
+
+@pytest.mark.parametrize("io_method", ["worker", "io_uring"])
+@pytest.mark.log_may_have('terminating background worker "parallel worker"')
+def test_parallel_plans(own_cluster: NewCluster, server: Server, io_method: str) -> None:
+    """No read that only its own process completes, where others of the plan may wait for it."""
+    cluster = start(own_cluster, server, io_method, False, False)
+    with LogWatch(cluster), connect(cluster) as connection:
+        script(connection, SETUP)
+        settings(
+            connection,
+            pg_lookahead__method="aio",
+            max_parallel_workers_per_gather=1,
+            parallel_setup_cost=0,
+            parallel_tuple_cost=0,
+            min_parallel_table_scan_size=0,
+            min_parallel_index_scan_size=0,
+            enable_seqscan="off",
+            enable_bitmapscan="off",
+        )
+        script(connection, "ALTER TABLE served SET (parallel_workers = 1)")
+        alone = "SELECT method FROM pg_lookahead_status()"
+        beside = f"SELECT ({alone}), count(*), sum(length(filler)) FROM served WHERE a > 0"
+        require_node(connection, beside, "Gather")
+        assert value(connection, alone) == "aio"
+        cold(connection, "served")
+        method = "aio" if io_method == "worker" else "advice"
+        assert rows(connection, beside) == [(method, 2000, 200000)]
+        assert value(connection, alone) == "aio"
+    cluster.close()
