@@ -519,7 +519,8 @@ la_wait_event_watcher_main(void)
 	bool ereport_on_violation
 #define LA_PERMS_ARGS rangeTable, rtePermInfos, ereport_on_violation
 #define LA_REQUIRED_PERMS \
-	(linitial_node(RTEPermissionInfo, rtePermInfos)->requiredPerms)
+	(list_length(rtePermInfos) != 1 ? ACL_NO_RIGHTS : \
+	 linitial_node(RTEPermissionInfo, rtePermInfos)->requiredPerms)
 #else
 #define LA_HAVE_EXTEND_BY 0
 #define LA_PERMS_PARAMS List *rangeTable, bool ereport_on_violation

@@ -30,7 +30,6 @@
 #include "postgres.h"
 
 #include "access/table.h"
-#include "catalog/namespace.h"
 #include "catalog/objectaccess.h"
 #include "catalog/pg_class.h"
 #include "compat.h"
@@ -102,7 +101,6 @@ static struct
 
 /* The COPY that has not yet got to the check of permissions. */
 static LaLoad *la_copy = NULL;
-static const RangeVar *la_copy_table;
 
 /* A receiver of rows that has not yet made its table. */
 typedef struct LaInto
@@ -439,10 +437,19 @@ la_single_row_end(ModifyTableState *modify)
 static void
 la_extend_ExecutorStart(QueryDesc *desc, int eflags)
 {
+	LaLoad	   *copy = la_copy;
+
+	/*
+	 * A plan that is run by a COPY that has not got to its own check: by a
+	 * function in its WHERE, which is called when that is simplified.  The
+	 * check that comes now is the plan's.
+	 */
+	la_copy = NULL;
 	if (prev_ExecutorStart)
 		prev_ExecutorStart(desc, eflags);
 	else
 		standard_ExecutorStart(desc, eflags);
+	la_copy = copy;
 
 	if (la_extend_enabled() && !(eflags & EXEC_FLAG_EXPLAIN_ONLY))
 		la_walk_modify(desc, la_filling_begin);
@@ -566,9 +573,8 @@ la_extend_ExecutorRun(LA_RUN_PARAMS)
 }
 
 /*
- * COPY asks for permission when it has opened its table.  Others may do so
- * before it: a function in its WHERE that is called when that is simplified, or
- * another extension.
+ * COPY asks for permission when it has opened its table.  A plan that is run
+ * before that does so in ExecutorStart, see there.
  */
 static bool
 la_extend_ExecutorCheckPerms(LA_PERMS_PARAMS)
@@ -583,13 +589,10 @@ la_extend_ExecutorCheckPerms(LA_PERMS_PARAMS)
 	if (load == NULL || list_length(rangeTable) != 1 ||
 		(LA_REQUIRED_PERMS & ACL_INSERT) == 0)
 		return true;
-	rte = linitial_node(RangeTblEntry, rangeTable);
-	if (rte->rtekind != RTE_RELATION ||
-		rte->relid != RangeVarGetRelid(la_copy_table, NoLock, true))
-		return true;
 
 	la_copy = NULL;
-	if (rte->relkind == RELKIND_RELATION)
+	rte = linitial_node(RangeTblEntry, rangeTable);
+	if (rte->rtekind == RTE_RELATION && rte->relkind == RELKIND_RELATION)
 		la_load_attach(load, rte->relid);
 	return true;
 }
@@ -645,7 +648,6 @@ la_extend_ProcessUtility(PlannedStmt *pstmt, const char *queryString,
 	{
 		la_load_begin(&load);
 		la_copy = &load;
-		la_copy_table = ((CopyStmt *) statement)->relation;
 	}
 	PG_TRY();
 	{

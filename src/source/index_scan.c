@@ -222,6 +222,11 @@ la_bind(IndexScanDesc desc)
 	dlist_iter	iter;
 	bool		found;
 
+	/* A bitmap index scan, say, or a check of a constraint. */
+	if (desc->heapRelation == NULL || desc->xs_snapshot == NULL ||
+		desc->xs_snapshot->snapshot_type != SNAPSHOT_MVCC)
+		return NULL;
+
 	dlist_foreach(iter, &la_unbound)
 	{
 		LaIndexScan *candidate = dlist_container(LaIndexScan, unbound_link,
@@ -238,9 +243,7 @@ la_bind(IndexScanDesc desc)
 
 	la_leave_unbound(scan);
 
-	if (desc->xs_snapshot->snapshot_type != SNAPSHOT_MVCC ||
-		desc->heapRelation == NULL ||
-		IsCatalogRelation(desc->heapRelation) ||
+	if (IsCatalogRelation(desc->heapRelation) ||
 		desc->heapRelation->rd_tableam != GetHeapamTableAmRoutine() ||
 		(desc->parallel_scan != NULL &&
 		 desc->indexRelation->rd_rel->relam != BTREE_AM_OID))

@@ -25,7 +25,8 @@ from test_extend import (
 
 SETUP = """
 CREATE TABLE lookup (low int);
-INSERT INTO lookup VALUES (50000)
+INSERT INTO lookup VALUES (50000);
+CREATE TABLE written (a int)
 """
 
 # The condition of COPY is simplified, and so calls the function, before COPY has
@@ -41,6 +42,32 @@ BEGIN
         found := 0;
     END;
     RETURN found;
+END $$
+"""
+
+# The same with functions that read nothing, write, or write to the table itself.
+OTHER_CONDITIONS = """
+CREATE OR REPLACE FUNCTION lowest_of_none(name text) RETURNS int IMMUTABLE LANGUAGE sql AS
+    'SELECT 50000';
+CREATE OR REPLACE FUNCTION lowest_of_made(name text) RETURNS int IMMUTABLE LANGUAGE sql AS
+    'SELECT 50000 + count(*)::int - 3 FROM generate_series(1, 3)';
+"""
+WRITES = """
+CREATE OR REPLACE FUNCTION writes(into_table text) RETURNS int VOLATILE LANGUAGE plpgsql AS $$
+BEGIN
+    BEGIN
+        EXECUTE format('INSERT INTO %I VALUES (0)', into_table);
+    EXCEPTION WHEN division_by_zero THEN
+        RETURN 0;
+    END;
+    RETURN 50000;
+END $$
+"""
+LOWEST_AFTER_WRITING = """
+CREATE OR REPLACE FUNCTION lowest_after_writing(into_table text) RETURNS int IMMUTABLE
+LANGUAGE plpgsql AS $$
+BEGIN
+    RETURN writes(into_table);
 END $$
 """
 
@@ -69,7 +96,8 @@ def corners(own_cluster: NewCluster) -> Cluster:
     with connect(cluster) as connection:
         script(connection, SOURCE)
         script(connection, SETUP)
-        connection.execute(LOWEST)
+        for statement in (LOWEST, OTHER_CONDITIONS, WRITES, LOWEST_AFTER_WRITING):
+            connection.execute(statement)
         connection.execute(LOOKS_ONCE)
         connection.execute(f"COPY source TO '{cluster.dir}/source.copy'")
     return cluster
@@ -102,23 +130,37 @@ def test_sessions_that_come_for_one_row(corners: Cluster, connection: Connection
     sound(connection, "filled")
 
 
-def test_copy_whose_condition_reads_a_table(corners: Cluster, connection: Connection) -> None:
-    """The table that COPY fills grows ahead, not the one that its condition reads."""
-    copy = "COPY {} FROM '" + str(corners.dir) + "/source.copy' WHERE a > lowest('a')"
+@pytest.mark.parametrize(
+    ("condition", "written"),
+    [
+        ("lowest('a')", 0),
+        ("lowest_of_none('a')", 0),
+        ("lowest_of_made('a')", 0),
+        ("lowest_after_writing('written')", 0),
+        ("lowest_after_writing('{}')", 1),
+    ],
+)
+def test_copy_whose_condition_runs_a_plan(
+    corners: Cluster, connection: Connection, condition: str, written: int
+) -> None:
+    """The table that COPY fills grows ahead, not one that its condition reads or fills."""
+    copy = f"COPY {{}} FROM '{corners.dir}/source.copy' WHERE a > {condition}"
     for table, setup in (("plain", off), ("filled", on)):
         setup(connection)
         connection.execute(f"CREATE TABLE {table} (a int, b text)")
         before = counters(connection)
         for _ in range(2):
-            connection.execute(copy.format(table))
+            connection.execute(copy.replace("{}", table))
         after = counters(connection)
     assert after["added"] > before["added"]
     assert answer(connection, "filled") == answer(connection, "plain")
-    assert value(connection, "SELECT count(*) FROM filled") == 2 * (ROWS - 50000)
-    sound(connection, "filled", "lookup")
-    # Nobody has the other table open any more.
+    count = value(connection, "SELECT count(*) FROM filled")
+    assert count == 2 * (ROWS - 50000) + 2 * written
+    sound(connection, "filled", "lookup", "written")
+    # Nobody has the other tables open any more.
     settings(connection, lock_timeout="5s")
-    script(connection, "ALTER TABLE lookup ADD extra int; ALTER TABLE lookup DROP extra")
+    for table in ("lookup", "written", "filled"):
+        script(connection, f"ALTER TABLE {table} ADD extra int; ALTER TABLE {table} DROP extra")
 
 
 def test_scan_in_the_middle_of_a_copy(corners: Cluster, connection: Connection) -> None:
