@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
@@ -20,6 +21,12 @@ from lookahead.errors import LookaheadError
 from lookahead.servers import Server
 
 from support import LogWatch, Variant, conf_of, prepare, variants_of
+
+# However the run is ended, servers are stopped.  A job in the background ignores
+# Ctrl-C; under nohup the terminal's end is ignored, and shall stay so.
+for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
+        signal.signal(number, signal.default_int_handler)
 
 CONF = {
     "pg_lookahead.seqscan": "on",

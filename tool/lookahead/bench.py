@@ -7,6 +7,7 @@ With --quick the goals are not judged: only failures count.
 """
 
 import contextlib
+import hashlib
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
@@ -51,8 +52,9 @@ from .bench_output import (
 from .bench_result import build_result
 from .bench_run import Runner
 from .bench_store import Store, build_digest, command_line, device, git_commit, machine
+from .cluster import LIBRARY
 from .data import BenchData, pgbench_name
-from .errors import UsageError
+from .errors import LookaheadError, UsageError
 from .io_data import ServiceData
 from .read_ahead import USUAL_KB, ReadAhead
 from .servers import Server
@@ -268,16 +270,32 @@ def measure(
             else:
                 Store.expect_none(folder)
             prepare()
+            libraries = libraries_of(data)
             if store is None:
                 store = Store.create(folder, definition, {**describe(), **described(read_ahead)})
             for note in notes:
                 store.note(note)
             run(store, read_ahead)
+            if libraries_of(data) != libraries:
+                raise LookaheadError(
+                    "pg_lookahead was built and installed anew while its benchmark ran: the"
+                    f" runs in {folder} are of two builds"
+                )
         finally:
             for kept in data.values():
                 kept.close()
         store.close()
     return store
+
+
+def libraries_of(data: Mapping[str, BenchData]) -> dict[str, str]:
+    """Return what tells one build of the library from another, by server."""
+    found = {}
+    for name, one in data.items():
+        library = one.server.pkglibdir / f"{LIBRARY}.so"
+        if library.exists():
+            found[name] = hashlib.sha256(library.read_bytes()).hexdigest()
+    return found
 
 
 def definition_of(

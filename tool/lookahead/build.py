@@ -16,7 +16,7 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-from . import paths
+from . import packages, paths
 from .errors import LookaheadError, MissingPackages
 from .servers import Server
 
@@ -168,13 +168,21 @@ def _check_tools(server: Server) -> None:
     if not Path("/usr/include/stdio.h").exists() and "gcc" in absent:
         absent.append("libc6-dev")
     if absent:
-        raise MissingPackages("A C compiler and make are needed to build pg_lookahead.", absent)
+        _get(absent, "A C compiler and make are needed to build pg_lookahead.")
     header = Path(server.settings["INCLUDEDIR-SERVER"]) / "postgres.h"
     if not header.exists() or not server.pgxs.exists():
         raise MissingPackages(
             f"The server's header files are missing ({header}).",
             [f"postgresql-server-dev-{server.major}"],
         )
+
+
+def _get(absent: list[str], what: str) -> None:
+    """Install packages where we may, or say which."""
+    if os.geteuid() != 0 or not (shutil.which("apt-get") and shutil.which("dpkg-query")):
+        raise MissingPackages(what, absent)
+    # What a compiler needs for anything at all comes as a recommendation only.
+    packages.ensure([*absent, "libc6-dev"], what, print)
 
 
 def _make(command: list[str], place: Path) -> None:

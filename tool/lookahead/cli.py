@@ -15,6 +15,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Annotated, NoReturn, Optional
 
+import psycopg
 import typer
 
 from .errors import LookaheadError, UsageError
@@ -181,3 +182,7 @@ def main() -> None:
     except LookaheadError as error:
         print(f"lookahead: {error}", file=sys.stderr)
         sys.exit(2 if isinstance(error, UsageError) else 1)
+    except (OSError, psycopg.Error) as error:
+        # A full disk, a folder that is not ours to write to, a server that went away.
+        print(f"lookahead: {error}", file=sys.stderr)
+        sys.exit(1)

@@ -171,7 +171,8 @@ class Cluster:
             "--pgdata", self.data, "--mode", mode, "--silent",
         ]  # fmt: skip
         try:
-            if (self.data / "postmaster.pid").exists():
+            # What a crash has left may name a process of somebody else by now.
+            if _postmaster(self.data) is not None:
                 self._run(command, "the server did not stop")
         finally:
             self._kill()
@@ -352,24 +353,49 @@ def _remove_abandoned(root: Path) -> None:
     run ends: a lock that we can take has no owner.
     """
     for place in root.glob(f"{TEMP_PREFIX}*"):
-        with contextlib.suppress(OSError), (place / OWNER_LOCK).open("r+") as lock:
+        with contextlib.suppress(OSError), _owner_lock(place) as lock:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             _kill_postmaster(place / "data")
             shutil.rmtree(place, ignore_errors=True)
 
 
+def _owner_lock(place: Path) -> IO[str]:
+    """Open the lock of a folder that a run of ours has made; OSError if it is not one.
+
+    Others may write to the folder that it is in, and put a link there.
+    """
+    account = privilege.unprivileged()
+    ours = {os.geteuid()} | ({account.uid} if account else set())
+    for part in (place, place / "data"):
+        if part.is_symlink() or (part.exists() and part.lstat().st_uid not in ours):
+            raise PermissionError(f"{part} is not ours")
+    return os.fdopen(os.open(place / OWNER_LOCK, os.O_RDWR | os.O_NOFOLLOW), "r+")
+
+
+def _postmaster(data: Path) -> int | None:
+    """Return the postmaster that runs on a data directory, or None.
+
+    The number in its file may be another process's by now, but not the folder; a
+    process that has ended and is not reaped has none.
+    """
+    try:
+        pid = int((data / "postmaster.pid").read_text().split()[0])
+        runs = Path(f"/proc/{pid}/cwd").readlink() == data.resolve()
+    except (OSError, ValueError, IndexError):
+        return None
+    return pid if runs else None
+
+
 def _kill_postmaster(data: Path) -> None:
     """Kill the postmaster of a data directory, and only that."""
-    with contextlib.suppress(OSError, ValueError, IndexError):
-        pid = int((data / "postmaster.pid").read_text().split()[0])
-        for number in (signal.SIGQUIT, signal.SIGKILL):
-            for _ in range(100):
-                # The number may be another process's by now, but not the
-                # folder; a process that has ended and is not reaped has none.
-                if Path(f"/proc/{pid}/cwd").readlink() != data.resolve():
-                    return
+    for number in (signal.SIGQUIT, signal.SIGKILL):
+        for _ in range(100):
+            pid = _postmaster(data)
+            if pid is None:
+                return
+            with contextlib.suppress(OSError):
                 os.kill(pid, number)
-                time.sleep(0.05)
+            time.sleep(0.05)
 
 
 @atexit.register

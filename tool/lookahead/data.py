@@ -98,9 +98,11 @@ class BenchData:
         self._lock = self._take(self.home)
         self.cluster = Cluster(server, conf=COMMON_CONF, preload=False, data=self.home)
         if (self.home / "postmaster.pid").exists():
-            # Ours, as we hold the lock: left running by a run that was killed.
+            # Ours, as we hold the lock: left by a run that was killed.
             self.cluster.started = True
             self.cluster.stop()
+            # Its number may be another process's by now, and nothing would start.
+            (self.home / "postmaster.pid").unlink(missing_ok=True)
 
     def name(self) -> str:
         """Return the name of the data directory."""

@@ -24,6 +24,11 @@ STYLES = {PROBLEM: "bold red", WARNING: "yellow", NOTE: "cyan"}
 
 TEXT_WIDTH = 90
 
+HOW_TO_CONNECT = """Hint: name the server, the role and the database: ./lookahead doctor \
+'host=… user=… dbname=…'.
+Where roles are known by the name of the system's user ("peer"), run it as that user, from a
+folder that it may read: sudo -u postgres ./lookahead doctor"""
+
 console = Console(highlight=False)
 
 
@@ -33,6 +38,7 @@ def main(dsn: str | None, *, as_json: bool) -> int:
         facts = collect(dsn)
     except (psycopg.OperationalError, psycopg.ProgrammingError) as error:
         print(f"lookahead: could not connect: {str(error).strip()}", file=sys.stderr)
+        print(HOW_TO_CONNECT, file=sys.stderr)
         return 2
     findings = examine(facts)
     if as_json:
@@ -72,7 +78,7 @@ def summary(facts: Facts) -> list[tuple[str, str]]:
     """Return what was found, a line for each thing."""
     lines = [
         ("server", f"PostgreSQL {facts.version}"),
-        ("database", f"{facts.database}, {facts.database_bytes / 1e6:,.0f} MB"),
+        ("database", f"{facts.database}{_megabytes(facts.database_bytes)}"),
     ]
     if facts.library_version:
         how = "preloaded" if facts.preloaded else "loaded per session"
@@ -97,10 +103,17 @@ def summary(facts: Facts) -> list[tuple[str, str]]:
     return lines
 
 
+def _megabytes(size: int | None) -> str:
+    return "" if size is None else f", {size / 1e6:,.0f} MB"
+
+
 def _latency(facts: Facts) -> str:
     latency = facts.latency
     if latency is None:
-        return "not measured (needs tables, and a superuser or pg_read_server_files)"
+        return (
+            "not measured (needs tables, and a superuser, or pg_read_server_files and EXECUTE"
+            " on pg_read_binary_file)"
+        )
     place = "page cache" if latency.median_us < CACHED_BELOW_US else "storage"
     return (
         f"an 8 kB read takes {latency.median_us:.0f} us (median), {latency.p90_us:.0f} us (p90);"

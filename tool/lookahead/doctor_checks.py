@@ -119,7 +119,7 @@ def library(facts: Facts) -> Iterator[Finding]:
             "The library is not loaded into this session",
             f'User "{facts.username}" may not see shared_preload_libraries. Run doctor as a'
             " superuser, and it gives the command that keeps the libraries that are there.",
-            ("./lookahead doctor 'user=postgres'",),
+            ("sudo -u postgres ./lookahead doctor",),
         )
         return
     words = facts.words("shared_preload_libraries")
@@ -420,12 +420,13 @@ def synchronous(facts: Facts) -> Iterator[Finding]:
 def cached(facts: Facts) -> Iterator[Finding]:
     """Where nothing waits there is nothing to win; that is no fault."""
     buffers = facts.number("shared_buffers")
-    if buffers is not None and 0 < facts.database_bytes <= buffers * 8192:
+    size = facts.database_bytes or 0
+    if buffers is not None and 0 < size <= buffers * 8192:
         yield Finding(
             "fits-shared-buffers",
             NOTE,
             f'Database "{facts.database}" fits into shared_buffers',
-            f"It has {facts.database_bytes / 1e6:.0f} MB. Once it is read no scan waits for"
+            f"It has {size / 1e6:.0f} MB. Once it is read no scan waits for"
             " storage, and look-ahead stays idle.",
         )
     latency = facts.latency

@@ -99,7 +99,7 @@ class Facts:
     database: str = "postgres"
     username: str = "postgres"
     superuser: bool = True
-    database_bytes: int = 0
+    database_bytes: int | None = None
     # From the files beside the server, and from the catalog of this database.
     available_version: str | None = None
     extension_version: str | None = None
@@ -135,9 +135,14 @@ class Facts:
         return [word for word in (w.strip().strip('"') for w in value.split(",")) if word]
 
 
-PATIENCE = (
-    "SELECT set_config('statement_timeout', '10s', false), set_config('lock_timeout', '1s', false)"
-)
+# Looking must not wait for a table that somebody rewrites, and nobody's functions
+# are to be called in place of the server's.  For one transaction: the session may
+# be one of a pool.
+CAUTION = """
+SELECT pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true),
+       pg_catalog.set_config('statement_timeout', '10s', true),
+       pg_catalog.set_config('lock_timeout', '1s', true)
+"""
 
 # A read from the page cache takes about 5 us with what it costs to open a
 # file and to make a value of it; no device answers as fast.
@@ -157,11 +162,11 @@ def collect(dsn: str | None) -> Facts:
         connect_timeout=10,
         row_factory=dict_row,
     ) as connection:
-        # Looking must not wait for a table that somebody rewrites.
-        connection.execute(PATIENCE)
         # What another session's plans would need, ours do not.
         connection.prepare_threshold = None
-        return _collect(connection)
+        with connection.transaction():
+            connection.execute(CAUTION)
+            return _collect(connection)
 
 
 def _collect(connection: Connection) -> Facts:
@@ -185,35 +190,47 @@ def _collect(connection: Connection) -> Facts:
             RoleSetting(row["database"], row["role"], row["name"], row["setting"])
             for row in connection.execute(load("role_settings"))
         ),
-        bindir=_allowed(lambda: _bindir(connection)),
-        latency=_allowed(lambda: measure(connection)),
+        database_bytes=_allowed(connection, lambda: _database_bytes(connection)),
+        bindir=_allowed(connection, lambda: _bindir(connection)),
+        latency=_allowed(connection, lambda: measure(connection)),
     )
 
 
-def _allowed(question: Callable[[], T]) -> T | None:
+def _allowed(connection: Connection, question: Callable[[], T]) -> T | None:
     """Return the answer, or None where the server refuses it."""
     try:
-        return question()
-    except (psycopg.DatabaseError, OSError):
+        with connection.transaction():
+            return question()
+    except psycopg.DatabaseError:
+        if connection.closed:
+            raise
         return None
+
+
+def _database_bytes(connection: Connection) -> int | None:
+    query = "SELECT pg_database_size(current_database()) AS bytes"
+    row = connection.execute(query).fetchone()
+    return row["bytes"] if row else None
 
 
 def _ask_library(connection: Connection, schema: str) -> dict[str, Any]:
     # The server has quoted it.
     place = sql.SQL(schema)
     try:
-        version = connection.execute(
-            sql.SQL("SELECT {}.pg_lookahead_version() AS version").format(place)
-        ).fetchone()
-        status = connection.execute(
-            sql.SQL("SELECT * FROM {}.pg_lookahead_status()").format(place)
-        ).fetchone()
+        with connection.transaction():
+            version = connection.execute(
+                sql.SQL("SELECT {}.pg_lookahead_version() AS version").format(place)
+            ).fetchone()
+            status = connection.execute(
+                sql.SQL("SELECT * FROM {}.pg_lookahead_status()").format(place)
+            ).fetchone()
     except psycopg.DatabaseError as error:
         return {"library_error": str(error).splitlines()[0]}
     assert version
     assert status
     counters = _allowed(
-        lambda: connection.execute(sql.SQL(load("counters")).format(schema=place)).fetchone()
+        connection,
+        lambda: connection.execute(sql.SQL(load("counters")).format(schema=place)).fetchone(),
     )
     return {
         "library_version": version["version"],

@@ -182,8 +182,9 @@ def _fill_copy(root: Path, pg_config: Path, settings: Mapping[str, str]) -> None
         for file in bindir.glob(pattern):
             if file.is_file():
                 shutil.copy2(file, inside(bindir) / file.name)
-    # A pg_config may be a symbolic link or live elsewhere.
-    shutil.copy2(pg_config, inside(bindir) / "pg_config")
+    # The one that was named may be a script that calls this one, or live elsewhere.
+    original = bindir / "pg_config"
+    shutil.copy2(original if original.is_file() else pg_config, inside(bindir) / "pg_config")
 
     for name in ("PKGLIBDIR", "SHAREDIR"):
         original = Path(settings[name])

@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Callable, Iterable
 
 from .errors import LookaheadError, MissingPackages
 
 LOCK_WAIT_SECONDS = 300
+
+TAIL_CHARACTERS = 4000
 
 APT_GET = (
     "apt-get", "-y", "-q", "--no-install-recommends",
@@ -47,16 +50,27 @@ def ensure(names: Iterable[str], what: str, log: Callable[[str], None]) -> None:
     log(f"installing {' '.join(absent)}")
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     for command in ([*APT_GET, "update"], [*APT_GET, "install", *absent]):
-        done = subprocess.run(
-            command,
-            capture_output=True,
-            text=True,
-            check=False,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-        )
+        status, output = _run_to_its_end(command, environment)
     # A failed update is a warning: the lists that are there may do.
-    if done.returncode:
-        raise LookaheadError(
-            f"could not install {' '.join(absent)} with apt-get:\n{done.stderr.strip()}"
+    if status:
+        raise LookaheadError(f"could not install {' '.join(absent)} with apt-get:\n{output}")
+
+
+def _run_to_its_end(command: list[str], environment: dict[str, str]) -> tuple[int, str]:
+    """Run apt-get; an interrupt waits for it, or dpkg would be left half done."""
+    with tempfile.TemporaryFile("w+", errors="replace") as output:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env=environment,
+            start_new_session=True,
         )
+        try:
+            status = process.wait()
+        except BaseException:
+            process.wait()
+            raise
+        output.seek(0)
+        return status, output.read()[-TAIL_CHARACTERS:].strip()

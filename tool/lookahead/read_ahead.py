@@ -82,8 +82,9 @@ class ReadAhead:
         atexit.unregister(self.restore)
 
     def _set(self, file: Path) -> None:
-        now = int(file.read_text())
+        # In this order: before we have the note another run may be at it.
         note = self._take_note()
+        now = int(file.read_text())
         left = note.read().strip()
         # A run that was killed has left its value, and the note of the one before.
         self.was = int(left) if left.isdigit() else now

@@ -117,6 +117,13 @@ def from_pg_config(path: str | os.PathLike[str]) -> Server:
     if not pg_config.resolve().is_relative_to(home):
         pg_config = installs.private_copy(pg_config, major, settings)
         settings = read_pg_config(pg_config)
+    # What is installed must not get into the original.
+    for name in ("BINDIR", "PKGLIBDIR", "SHAREDIR"):
+        if not Path(settings[name]).resolve().is_relative_to(home):
+            raise LookaheadError(
+                f"{pg_config} names {settings[name]}, which is not in {home}: cannot use a copy"
+                " of this server"
+            )
     headers = _configuration_header(Path(settings["INCLUDEDIR-SERVER"]))
     return Server(
         name=pg_config.resolve().relative_to(home).parts[0],
@@ -179,13 +186,23 @@ def build_source(major: int, kind: str, log: Callable[[str], None]) -> Server:
 
 
 def available() -> list[Server]:
-    """Return every server that is at hand, and the embedded one, newest first."""
-    found: list[Server | None] = [embedded()]
+    """Return every server that is at hand, and the embedded one, newest first.
+
+    Without the embedded one, which may have to be fetched, the others will do.
+    """
+    found: list[Server | None] = []
+    problem: LookaheadError | None = None
+    try:
+        found.append(embedded())
+    except LookaheadError as error:
+        problem = error
     for major in reversed(MAJORS):
         found.append(debian(major))
         found.extend(source(major, kind) for kind in KINDS)
     found.append(wheel16())
     servers = [server for server in found if server is not None]
+    if problem is not None and not servers:
+        raise problem
     return sorted(servers, key=lambda server: (-server.major, server.name != "18-embedded"))
 
 

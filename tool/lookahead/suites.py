@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
@@ -25,6 +26,7 @@ OWN_SUITE_SECONDS = 1200
 CORE_SUITE_SECONDS = 2400
 PYTEST_SUITE_SECONDS = 3000
 ONE_PYTEST_SECONDS = 600
+CLEARING_UP_SECONDS = 60
 
 SERVER_VARIABLE = "LOOKAHEAD_SERVER"
 
@@ -197,6 +199,9 @@ def _checks() -> dict[str, list[str]]:
         "mypy": ["-m", "mypy", "--cache-dir", str(paths.folder("mypy"))],
         "ci-test_checks": [str(paths.REPOSITORY / "ci" / "test_checks.py")],
     }
+    # A package has not all that is checked.
+    if not (paths.REPOSITORY / "debian").is_dir():
+        return commands
     listed = subprocess.run(
         [sys.executable, check, "--list"], capture_output=True, text=True, check=True
     )
@@ -247,7 +252,11 @@ def _pytest(context: Context, folder: Path, variables: Mapping[str, str]) -> Out
 
 def _interrupt(process: subprocess.Popen[bytes]) -> int:
     """End pytest as Ctrl-C does, so that its fixtures stop their servers."""
-    process.send_signal(signal.SIGINT)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        process.send_signal(number)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return process.wait(CLEARING_UP_SECONDS)
+    process.kill()
     return process.wait()
 
 

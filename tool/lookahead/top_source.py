@@ -81,7 +81,6 @@ class Source:
         self._connections += 1
         # A plan that outlives ALTER EXTENSION would fail.
         self._connection.prepare_threshold = None
-        self._connection.execute(load("session"))
         self._probe(self._connection)
 
     def close(self) -> None:
@@ -135,7 +134,7 @@ class Source:
     def _probe(self, connection: Connection) -> None:
         """Find out what there is to be asked."""
         self._probed = time.monotonic()
-        server = connection.execute(load("server")).fetchone()
+        server = _one(_asked(connection, load("server")))
         assert server
         schema = server.pop("extension_schema")
         available = server.pop("available_version")
@@ -144,7 +143,7 @@ class Source:
         # The server has quoted it.
         self._schema = sql.SQL(schema)
         try:
-            library = connection.execute(self._query("library")).fetchone()
+            library = _one(_asked(connection, self._query("library")))
         except psycopg.DatabaseError as error:
             if connection.closed:
                 raise
@@ -153,7 +152,7 @@ class Source:
                 "Hint: ./lookahead doctor says what is wrong."
             ) from None
         assert library
-        rights = connection.execute(load("rights"), {"schema": schema}).fetchall()
+        rights = _asked(connection, load("rights"), {"schema": schema})
         self._server = Server(**server, **library)
         self._available = availability(
             self._server, {row["part"]: Right(row["there"], row["allowed"]) for row in rights}
@@ -167,12 +166,24 @@ class Source:
         if not self._available.has(part):
             return None
         try:
-            return connection.execute(self._query(part)).fetchone()
+            return _one(_asked(connection, self._query(part)))
         except psycopg.DatabaseError as error:
             if connection.closed:
                 raise
             self._available.missing.append(refused(part, error))
             return None
+
+
+def _asked(
+    connection: Connection, query: str | sql.Composed, values: dict[str, Any] | None = None
+) -> list[Row]:
+    with connection.transaction():
+        connection.execute(load("session"))
+        return connection.execute(query, values).fetchall()
+
+
+def _one(rows: list[Row]) -> Row | None:
+    return rows[0] if rows else None
 
 
 def refused(part: str, error: psycopg.Error) -> Missing:

@@ -37,6 +37,9 @@ def enter(arguments: list[str]) -> NoReturn:
     except LookaheadError as error:
         print(f"lookahead: {error}", file=sys.stderr)
         sys.exit(2 if isinstance(error, UsageError) else 1)
+    except OSError as error:
+        print(f"lookahead: {error}", file=sys.stderr)
+        sys.exit(1)
     except KeyboardInterrupt:
         sys.exit(130)
     variables = dict(os.environ)

@@ -15,7 +15,11 @@ from lookahead.cluster import Cluster
 from lookahead.servers import Server
 
 # A job in the background ignores Ctrl-C, and so would the programs that tests start and stop.
-signal.signal(signal.SIGINT, signal.default_int_handler)
+# However the run is ended, servers are stopped; under nohup the terminal's end is ignored, and
+# shall stay so.
+for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
+        signal.signal(number, signal.default_int_handler)
 
 DUMMY = Path(__file__).parent / "dummy"
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import psycopg
 import pytest
 
+from lookahead.bench import libraries_of
 from lookahead.bench_measure import (
     PlanRejected,
     Probe,
@@ -79,3 +82,14 @@ def test_statement_files_are_split() -> None:
     found = statements("demo_indexes")
     assert found[-1] == "CHECKPOINT"
     assert all(not text.startswith("--") for text in found)
+
+
+def test_a_library_that_is_replaced_is_seen(tmp_path: Path) -> None:
+    data: Any = {"18-test": SimpleNamespace(server=SimpleNamespace(pkglibdir=tmp_path))}
+    assert libraries_of(data) == {}
+    (tmp_path / "pg_lookahead.so").write_bytes(b"one build")
+    one = libraries_of(data)
+    assert list(one) == ["18-test"]
+    assert libraries_of(data) == one
+    (tmp_path / "pg_lookahead.so").write_bytes(b"another")
+    assert libraries_of(data) != one

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,7 +14,7 @@ import psycopg
 import pytest
 
 from lookahead import paths, privilege
-from lookahead.cluster import Cluster
+from lookahead.cluster import OWNER_LOCK, TEMP_PREFIX, Cluster
 from lookahead.errors import LookaheadError
 from lookahead.servers import Server
 
@@ -178,6 +179,40 @@ def test_others_folders_are_left_alone(embedded: Server, plain: Cluster) -> None
     Cluster(embedded, preload=False).close()
     assert plain.psql("SELECT 1") == "1\n"
     (paths.temp_root() / "somebody-elses").rmdir()
+
+
+def test_a_link_to_a_server_of_somebody_else(embedded: Server, plain: Cluster) -> None:
+    """Who may write beside our folders may put one there that looks abandoned."""
+    place = paths.temp_root() / f"{TEMP_PREFIX}link"
+    place.mkdir()
+    (place / OWNER_LOCK).touch()
+    (place / "data").symlink_to(plain.data)
+    try:
+        Cluster(embedded, preload=False).close()
+        assert plain.psql("SELECT 1") == "1\n"
+        assert place.exists()
+    finally:
+        shutil.rmtree(place)
+
+
+def test_a_number_that_is_another_process_s_by_now(embedded: Server, readable: Path) -> None:
+    """After a crash postmaster.pid may name anybody: it is not to be stopped."""
+    privilege.give(readable)
+    cluster = Cluster(embedded, preload=False, data=readable / "data")
+    cluster.start()
+    cluster.close()
+    other = subprocess.Popen(["sleep", "60"], **privilege.as_user())
+    try:
+        lines = f"{other.pid}\n{cluster.data}\n"
+        privilege.write(cluster.data / "postmaster.pid", lines)
+        again = Cluster(embedded, preload=False, data=readable / "data")
+        again.started = True
+        again.stop()
+        assert other.poll() is None
+        again.close()
+    finally:
+        other.kill()
+        other.wait()
 
 
 def test_connections_do_not_follow_the_environment(

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 
 import pytest
+from decoys import decoys
 
 from lookahead import build, doctor, doctor_facts
 from lookahead.cluster import Cluster
@@ -87,6 +88,26 @@ def test_a_user_without_rights(ours: Cluster) -> None:
     assert facts.counters is None
     assert facts.method == "advice"
     assert [f for f in examine(facts) if f.severity == "problem"] == []
+
+
+def test_functions_of_a_user_are_not_called(ours: Cluster) -> None:
+    with decoys(ours):
+        facts = doctor_facts.collect(ours.dsn())
+    assert facts.latency is not None
+    assert facts.database_bytes is not None
+    assert facts.counters is not None
+
+
+def test_the_session_is_left_as_it_was(ours: Cluster) -> None:
+    """It may be one of a pool, which the next user gets."""
+    with ours.connect() as connection, connection.transaction():
+        connection.execute(doctor_facts.CAUTION)
+        shown = "SELECT current_setting('search_path'), current_setting('lock_timeout')"
+        assert connection.execute(shown).fetchone() == ("pg_catalog, pg_temp", "1s")
+    with ours.connect() as connection:
+        with connection.transaction():
+            connection.execute(doctor_facts.CAUTION)
+        assert connection.execute(shown).fetchone() == ('"$user", public', "0")
 
 
 def test_extension_in_another_schema(ours: Cluster) -> None:

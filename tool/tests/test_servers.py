@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 from pathlib import Path
 
 import pytest
 
-from lookahead import cli, packages, paths, privilege, servers, source_build, venv
+from lookahead import cli, installs, packages, paths, privilege, servers, source_build, venv
 from lookahead.errors import LookaheadError, MissingPackages, UsageError
 from lookahead.servers import Server
 
@@ -39,6 +40,57 @@ def test_debian_is_used_through_a_copy() -> None:
     assert server.bindir != system
     assert server.pkglibdir.is_relative_to(paths.cache())
     assert server.sharedir.is_relative_to(paths.cache())
+
+
+def test_a_pg_config_that_calls_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Debian's /usr/bin/pg_config is a script; what is built must not go where it points."""
+    system = Path("/usr/lib/postgresql/15/bin/pg_config")
+    if servers.debian(15) is None:
+        pytest.skip("no PostgreSQL 15 of the distribution's")
+    wrapper = tmp_path / "pg_config"
+    wrapper.write_text(f'#!/bin/sh\nexec {system} "$@"\n')
+    wrapper.chmod(0o755)
+    monkeypatch.setenv("LOOKAHEAD_CACHE", str(tmp_path / "cache"))
+    root = paths.folder("servers") / "15-debian"
+    server = servers.from_pg_config(wrapper)
+    assert server.name == "15-debian"
+    for place in (server.pkglibdir, server.sharedir, server.bindir):
+        assert place.resolve().is_relative_to(root.resolve())
+    assert servers.read_pg_config(server.pg_config)["BINDIR"] == str(server.bindir)
+
+
+def test_a_copy_that_points_back_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    system = Path("/usr/lib/postgresql/15/bin/pg_config")
+    if servers.debian(15) is None:
+        pytest.skip("no PostgreSQL 15 of the distribution's")
+    copy = paths.folder("servers") / "wrong" / "pg_config"
+    monkeypatch.setattr(installs, "private_copy", lambda *_: copy)
+    copy.parent.mkdir()
+    try:
+        copy.symlink_to(system)
+        with pytest.raises(LookaheadError, match="which is not in"):
+            servers.from_pg_config(system)
+    finally:
+        shutil.rmtree(copy.parent)
+
+
+def test_without_the_embedded_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where it cannot be fetched the servers that are there do."""
+    others = [server.name for server in servers.available()][1:]
+
+    def cannot() -> Server:
+        raise LookaheadError("there is no network")
+
+    monkeypatch.setattr(servers, "embedded", cannot)
+    if others:
+        assert [server.name for server in servers.available()] == others
+    for name in ("debian", "source"):
+        monkeypatch.setattr(servers, name, lambda *_: None)
+    monkeypatch.setattr(servers, "wheel16", lambda: None)
+    with pytest.raises(LookaheadError, match="no network"):
+        servers.available()
 
 
 def test_assertions_are_seen() -> None:

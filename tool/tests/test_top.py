@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from decoys import decoys
 
 from lookahead import build, top
 from lookahead.cluster import Cluster
@@ -371,6 +372,17 @@ def test_a_user_without_rights(served: Cluster, monkeypatch: pytest.MonkeyPatch)
         source.close()
         served.psql("DROP ROLE bob")
     assert sample.missing == ()
+    assert None not in (sample.workers, sample.owners, sample.relations)
+
+
+def test_functions_of_a_user_are_not_called(served: Cluster) -> None:
+    with decoys(served):
+        source = Source(served.dsn())
+        try:
+            sample = source.look()
+        finally:
+            source.close()
+    assert (sample.away, sample.missing) == (None, ())
     assert None not in (sample.workers, sample.owners, sample.relations)
 
 

@@ -5,7 +5,6 @@ SELECT current_setting('server_version_num')::int AS version_num,
        current_database() AS database,
        current_user AS username,
        (SELECT rolsuper FROM pg_roles WHERE rolname = current_user) AS superuser,
-       pg_database_size(current_database()) AS database_bytes,
        a.default_version AS available_version,
        a.installed_version AS extension_version,
        (SELECT quote_ident(n.nspname)

@@ -2,7 +2,8 @@
 SELECT extract(epoch FROM clock_timestamp())::float8 AS at,
        coalesce(jsonb_agg(to_jsonb(r)), '[]') AS rows
   FROM (SELECT s.relid::bigint AS relid,
-               s.relid::regclass::text AS relation,
+               -- A session that finds no schema by itself names public, too.
+               regexp_replace(s.relid::regclass::text, '^public[.]', '') AS relation,
                s.scans,
                s.blocks_issued,
                s.blocks_used,
