@@ -28,9 +28,6 @@
 /* A worker with this many blocks to read is busy: more than two windows. */
 #define LA_BUSY_BLOCKS		512
 
-/* If there was no slot, another one is not tried for this long. */
-#define LA_OWNER_RETRY_US	1000000
-
 typedef struct LaWorkerState
 {
 	LaOwnerRef	ref;

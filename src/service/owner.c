@@ -251,6 +251,15 @@ la_owner_share(void)
 }
 
 /*
+ * How many slots does this process use?
+ */
+int
+la_owners_begun(void)
+{
+	return la_nbegun;
+}
+
+/*
  * How often were all slots taken?  Needs the service.
  */
 int64

@@ -207,7 +207,11 @@ extern void la_service_shmem_startup(void);
 extern void la_service_register(void);
 extern bool la_service_is_running(void);
 
+/* Who got no slot asks for one again after this time. */
+#define LA_OWNER_RETRY_US	UINT64CONST(1000000)
+
 /* owner.c */
+extern int	la_owners_begun(void);
 extern bool la_owner_begin(LaOwnerRef *ref, const LaTarget *target,
 						   uint64 key);
 extern bool la_owner_find(LaOwnerRef *ref, const LaTarget *target,

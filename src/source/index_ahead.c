@@ -57,6 +57,7 @@ la_index_ahead_enter(LaIndexScan *scan, LaScanState state)
 	{
 		case LA_SCAN_WATCHING:
 			Assert(scan->window == NULL || la_window_is_empty(scan->window));
+			la_pace_stopped(&scan->pace);
 			break;
 		case LA_SCAN_LOOKING:
 			Assert(scan->state == LA_SCAN_WATCHING ||
@@ -65,6 +66,7 @@ la_index_ahead_enter(LaIndexScan *scan, LaScanState state)
 			break;
 		case LA_SCAN_IDLE:
 			Assert(scan->state == LA_SCAN_LOOKING);
+			la_pace_stopped(&scan->pace);
 			break;
 		case LA_SCAN_OUT:
 			scan->gap_open = false;

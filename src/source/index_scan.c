@@ -501,7 +501,10 @@ static void
 la_start(LaIndexScan *scan)
 {
 	if (!la_index_ahead_start(scan))
+	{
+		la_pace_stopped(&scan->pace);
 		return;
+	}
 	scan->start_wanted = false;
 	scan->has_read = true;
 	scan->quiet_reads = 0;

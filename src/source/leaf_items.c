@@ -34,7 +34,9 @@
 #include "access/visibilitymap.h"
 #include "catalog/pg_am.h"
 #include "compat.h"
+#include "executor/instrument.h"
 #include "source/leaf_items.h"
+#include "source/uncounted.h"
 
 static LaSourceResult
 la_leaf_items_next(LaSource *source, BlockNumber *blkno)
@@ -44,6 +46,8 @@ la_leaf_items_next(LaSource *source, BlockNumber *blkno)
 	BTScanOpaque so = (BTScanOpaque) target->real->opaque;
 	BTScanPos	pos = &so->currPos;
 	int			step = ScanDirectionIsForward(target->direction) ? 1 : -1;
+	LaSourceResult result = LA_SOURCE_PAUSE;
+	LaUncounted save = {0};
 
 	if (!BTScanPosIsValid(*pos))
 		return LA_SOURCE_PAUSE;
@@ -56,6 +60,8 @@ la_leaf_items_next(LaSource *source, BlockNumber *blkno)
 		items->next = pos->itemIndex + step;
 	}
 
+	if (target->index_only)
+		save = la_uncounted_begin(target->heap);
 	while (items->next >= pos->firstItem && items->next <= pos->lastItem)
 	{
 		ItemPointer tid = &pos->items[items->next].heapTid;
@@ -67,9 +73,14 @@ la_leaf_items_next(LaSource *source, BlockNumber *blkno)
 		*blkno = ItemPointerGetBlockNumber(tid);
 		if (!target->index_only ||
 			!VM_ALL_VISIBLE(target->heap, *blkno, &items->vmbuffer))
-			return LA_SOURCE_BLOCK;
+		{
+			result = LA_SOURCE_BLOCK;
+			break;
+		}
 	}
-	return LA_SOURCE_PAUSE;
+	if (target->index_only)
+		la_uncounted_end(target->heap, save);
+	return result;
 }
 
 /*

@@ -107,6 +107,7 @@ la_leaf_enter(LaLeafScan *leaf, LaLeafState state)
 	{
 		case LA_LEAF_WATCHING:
 			Assert(leaf->window == NULL || la_window_is_empty(leaf->window));
+			la_pace_stopped(&leaf->pace);
 			break;
 		case LA_LEAF_LOOKING:
 			Assert(leaf->state == LA_LEAF_WATCHING ||
@@ -115,6 +116,7 @@ la_leaf_enter(LaLeafScan *leaf, LaLeafState state)
 			break;
 		case LA_LEAF_IDLE:
 			Assert(leaf->state == LA_LEAF_LOOKING);
+			la_pace_stopped(&leaf->pace);
 			break;
 		case LA_LEAF_OUT:
 			leaf->desc = NULL;

@@ -248,7 +248,8 @@ la_choose_method(LaTarget *target, LaScanKind kind)
 		case LA_SCAN_VACUUM:
 		case LA_SCAN_VALIDATE_INDEX:
 			/* Where there is a page cache, no method is worth a page left. */
-			target->margin = la_owner_share() / 2;
+			target->margin = Min(la_owner_share(),
+								 LA_PURSUIT_MAX_AHEAD) / 2;
 			target->advise_only = is_advised;
 			return is_advised || target->margin >= LA_LEAST_MARGIN;
 		case LA_SCAN_VACUUM_DEAD:

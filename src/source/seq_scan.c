@@ -106,6 +106,9 @@ la_seq_scan_register(MemoryContext query_context, SeqScanState *node)
 /* A scan that has not begun to look ahead after so many blocks never does. */
 #define LA_SEQ_GIVE_UP		32768
 
+/* Parallel scans of one query that have a slot from its start on. */
+#define LA_MAX_PARALLEL_OWNERS	32
+
 typedef enum LaSeqState
 {
 	LA_SEQ_WATCHING,			/* counts waits; no look-ahead yet */
@@ -131,6 +134,7 @@ typedef struct LaSeqScan
 	uint64		next_check;
 	int			waits;
 	LaWaitShare share;			/* see la_seq_is_worth_it() */
+	bool		is_stale;		/* the next two are of an earlier run */
 	int64		reads;			/* la_blocks_read(), when we looked last */
 	long		sleeps;			/* la_sleeps(), likewise */
 	LaFrontier	frontier;
@@ -291,13 +295,14 @@ la_seq_begin(LaSeqScan *scan, BlockNumber blkno)
 		}
 		start = blocks->phs_startblock;
 		nblocks = blocks->phs_nblocks;
-		la_limit_chunk(scan);
 	}
 	if (method == NULL || blkno >= nblocks || start >= nblocks)
 	{
 		la_seq_end(scan, LA_SEQ_OUT);
 		return;
 	}
+	if (scan->is_parallel)
+		la_limit_chunk(scan);
 	la_frontier_open(&scan->frontier, rel, method, &scan->base.counters,
 					 start, nblocks);
 	scan->has_begun = true;
@@ -308,6 +313,7 @@ la_seq_begin(LaSeqScan *scan, BlockNumber blkno)
 	scan->next_check = scan->position;
 	scan->waits = 0;
 	scan->share.wall_ns = 0;
+	scan->is_stale = false;
 	scan->reads = la_blocks_read();
 	scan->sleeps = la_sleeps();
 }
@@ -352,6 +358,13 @@ la_seq_waited(LaSeqScan *scan)
 	long		sleeps;
 	bool		waited;
 
+	if (scan->is_stale)
+	{
+		scan->is_stale = false;
+		scan->reads = reads;
+		scan->sleeps = la_sleeps();
+		return false;
+	}
 	if (reads == scan->reads)
 		return false;
 	scan->reads = reads;
@@ -383,8 +396,9 @@ la_seq_check(LaSeqScan *scan)
 	switch (scan->state)
 	{
 		case LA_SEQ_WATCHING:
+			/* Of a parallel scan others may begin later than we give up. */
 			if (scan->position - scan->began_at > LA_SEQ_GIVE_UP &&
-				la_start_after > 0)
+				la_start_after > 0 && !scan->is_parallel)
 			{
 				la_seq_end(scan, LA_SEQ_OUT);
 				return;
@@ -392,7 +406,8 @@ la_seq_check(LaSeqScan *scan)
 			if (waited)
 				scan->waits++;
 			if (scan->waits < Min(LA_SEQ_START_WAITS, la_start_after) &&
-				!(la_owner_is_valid(ref) &&
+				!(scan->is_parallel &&
+				  la_frontier_has_owner(&scan->frontier) &&
 				  pg_atomic_read_u32(&ref->owner->started) != 0))
 				return;
 			if (!la_seq_is_worth_it(scan))
@@ -490,7 +505,12 @@ la_SeqNext(SeqScanState *node)
 	{
 		/* The pages after the last row were read, too. */
 		if (scan->has_begun && ScanDirectionIsForward(direction))
+		{
 			scan->position = scan->frontier.nblocks;
+			/* Others may not be at the end yet. */
+			if (!scan->is_parallel)
+				la_seq_end(scan, LA_SEQ_WATCHING);
+		}
 		return NULL;
 	}
 	blkno = ItemPointerGetBlockNumberNoCheck(&slot->tts_tid);
@@ -606,14 +626,9 @@ la_seq_scan_register(MemoryContext query_context, SeqScanState *node)
 		scan->frontier.key = la_parallel_key(node);
 
 	/* The leader may never get to scan; the others look for its slot. */
-	if (scan->is_parallel && scan->frontier.may_begin)
-	{
-		LaTarget	target;
-
-		la_owner_target_of(&target, rel, MAIN_FORKNUM);
-		(void) la_owner_begin(&scan->frontier.owner, &target,
-							  scan->frontier.key);
-	}
+	if (scan->is_parallel && scan->frontier.may_begin &&
+		la_owners_begun() < LA_MAX_PARALLEL_OWNERS)
+		la_frontier_reserve(&scan->frontier, rel, la_range_method_for(rel));
 
 	if (la_seq_nodes == NULL)
 		la_seq_nodes = laseq_create(TopMemoryContext, 16, NULL);
@@ -633,8 +648,7 @@ la_seq_scan_pause(LaFollowed *followed)
 	LaSeqScan  *scan = (LaSeqScan *) followed;
 
 	/* What the process sleeps while its client is away is no wait. */
-	if (scan->has_begun)
-		scan->sleeps = la_sleeps();
+	scan->is_stale = true;
 	scan->share.wall_ns = 0;
 }
 

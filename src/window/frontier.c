@@ -76,7 +76,7 @@ la_frontier_open(LaFrontier *frontier, Relation rel, const LaMethod *method,
 /*
  * Have a valid owner, if the scan is to have one.
  */
-static bool
+bool
 la_frontier_has_owner(LaFrontier *frontier)
 {
 	LaTarget	target;
@@ -84,9 +84,32 @@ la_frontier_has_owner(LaFrontier *frontier)
 	if (la_owner_is_valid(&frontier->owner))
 		return true;
 	la_owner_target_of(&target, frontier->rel, MAIN_FORKNUM);
+	target.advise_only = frontier->method->id != LA_METHOD_WORKER;
 	if (!frontier->may_begin)
 		return la_owner_find(&frontier->owner, &target, frontier->key);
-	return la_owner_begin(&frontier->owner, &target, frontier->key);
+
+	/* If all are taken, others are not to be kept from theirs. */
+	if (la_now_us() < frontier->retry_us)
+		return false;
+	if (la_owner_begin(&frontier->owner, &target, frontier->key))
+		return true;
+	frontier->retry_us = la_now_us() + LA_OWNER_RETRY_US;
+	return false;
+}
+
+/*
+ * Have an owner for the processes of a parallel scan, before any of them scans.
+ * Until then it takes nobody's share.
+ */
+void
+la_frontier_reserve(LaFrontier *frontier, Relation rel, const LaMethod *method)
+{
+	if (method == NULL)
+		return;
+	frontier->rel = rel;
+	frontier->method = method;
+	if (la_frontier_has_owner(frontier))
+		pg_atomic_write_u64(&frontier->owner.owner->moved_us, 0);
 }
 
 /*
@@ -139,7 +162,7 @@ static bool
 la_frontier_take(LaFrontier *frontier, uint64 position, int distance,
 				 uint64 *from, uint64 *until)
 {
-	bool		is_shared = frontier->owner.owner != NULL;
+	bool		is_shared = la_owner_is_valid(&frontier->owner);
 	uint64		now = is_shared ?
 		pg_atomic_read_u64(&frontier->owner.owner->frontier) :
 		frontier->local_frontier;
@@ -179,21 +202,24 @@ la_frontier_advance(LaFrontier *frontier, uint64 position)
 	uint64		from,
 				until;
 
-	if (frontier->method->id == LA_METHOD_WORKER)
-	{
-		if (!la_frontier_has_owner(frontier))
-			return true;
+	bool		is_read = frontier->method->id == LA_METHOD_WORKER;
 
+	/* Processes of a parallel scan share theirs whoever reads. */
+	if (is_read || frontier->key != 0)
+	{
+		if (!la_frontier_has_owner(frontier) && is_read)
+			return true;
+	}
+	if (la_owner_is_valid(&frontier->owner))
+	{
 		/* Far behind where it was: a parallel scan has begun anew. */
 		if (position + LA_RESTART_BLOCKS <
 			pg_atomic_read_u64(&frontier->owner.owner->position))
 			pg_atomic_write_u64(&frontier->owner.owner->frontier, 0);
 		pg_atomic_write_u64(&frontier->owner.owner->position, position);
 		pg_atomic_write_u64(&frontier->owner.owner->moved_us, la_now_us());
-		distance = Min(distance, la_owner_share());
 	}
-	else
-		distance = Min(distance, LA_ADVICE_DISTANCE);
+	distance = Min(distance, is_read ? la_owner_share() : LA_ADVICE_DISTANCE);
 
 	while (la_frontier_take(frontier, position, distance, &from, &until))
 		la_frontier_ask(frontier, from, until);

@@ -31,6 +31,7 @@ typedef struct LaFrontier
 	LaOwnerRef	owner;			/* shared by the processes of a parallel scan */
 	uint64		key;			/* for finding the owner, or 0 */
 	bool		may_begin;		/* this process begins the owner */
+	uint64		retry_us;		/* not before this time, if there is none */
 
 	/* without an owner (method advice, serial scan) it is ours alone */
 	uint64		local_frontier;
@@ -43,6 +44,9 @@ extern void la_frontier_open(LaFrontier *frontier, Relation rel,
 							 const struct LaMethod *method,
 							 LaCounters *counters, BlockNumber start,
 							 BlockNumber nblocks);
+extern bool la_frontier_has_owner(LaFrontier *frontier);
+extern void la_frontier_reserve(LaFrontier *frontier, Relation rel,
+								const struct LaMethod *method);
 extern bool la_frontier_advance(LaFrontier *frontier, uint64 position);
 extern void la_frontier_waited(LaFrontier *frontier);
 extern void la_frontier_close(LaFrontier *frontier, uint64 position);

@@ -279,6 +279,12 @@ la_pace_clock(LaPace *pace, int64 now_ns, int64 cpu_ns)
 			return true;
 
 		case LA_TRIAL_LOOK_RAMP:
+			if (pace->trial_start_ns == 0)
+			{
+				la_pace_enter_trial(pace, LA_TRIAL_LOOK_RAMP);
+				pace->trial_start_ns = now_ns;
+				break;
+			}
 			if (la_pace_is_behind(pace, took, 20))
 			{
 				la_pace_enter_trial(pace, LA_TRIAL_LOST);
@@ -329,8 +335,21 @@ la_pace_clock(LaPace *pace, int64 now_ns, int64 cpu_ns)
 void
 la_pace_interrupted(LaPace *pace)
 {
-	if (pace->trial == LA_TRIAL_WATCH || pace->trial == LA_TRIAL_LOOK)
+	if (pace->trial == LA_TRIAL_WATCH || pace->trial == LA_TRIAL_LOOK ||
+		pace->trial == LA_TRIAL_LOOK_RAMP)
 		la_pace_enter_trial(pace, pace->trial);
+}
+
+/*
+ * Look-ahead has stopped for another reason than the trial, or does not begin:
+ * a trial of it is void, and what it has won, too.
+ */
+void
+la_pace_stopped(LaPace *pace)
+{
+	if (pace->trial == LA_TRIAL_LOOK_RAMP || pace->trial == LA_TRIAL_LOOK ||
+		pace->trial == LA_TRIAL_WON)
+		la_pace_enter_trial(pace, LA_TRIAL_NONE);
 }
 
 /*

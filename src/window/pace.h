@@ -76,6 +76,7 @@ extern void la_pace_moved(LaPace *pace, BlockNumber blkno);
 extern bool la_pace_read(LaPace *pace, int nreads, bool waited);
 extern bool la_pace_clock(LaPace *pace, int64 now_ns, int64 cpu_ns);
 extern void la_pace_interrupted(LaPace *pace);
+extern void la_pace_stopped(LaPace *pace);
 extern bool la_pace_watch(LaPace *pace, bool waited);
 extern bool la_pace_at_once(const LaPace *pace);
 extern void la_pace_waited(LaPace *pace);

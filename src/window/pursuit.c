@@ -53,9 +53,6 @@
 #define LA_MIN_LEAD			32
 #define LA_MAX_LEAD			512
 
-/* No process has more than 16 MB in front of it. */
-#define LA_MAX_AHEAD		(16 * 1024 * 1024 / BLCKSZ)
-
 /*
  * Prepare to look ahead of a scan that began at block "start" and is at this
  * position by now.
@@ -97,8 +94,8 @@ static int
 la_pursuit_distance(const LaPursuit *pursuit)
 {
 	if (pursuit->target.advise_only)
-		return LA_MAX_AHEAD;
-	return Min(LA_MAX_AHEAD, la_owner_share());
+		return LA_PURSUIT_MAX_AHEAD;
+	return Min(LA_PURSUIT_MAX_AHEAD, la_owner_share());
 }
 
 /*
@@ -234,8 +231,11 @@ la_pursuit_advance(LaPursuit *pursuit, uint64 position)
 	distance = la_pursuit_distance(pursuit);
 	la_pursuit_measure(pursuit, position, distance);
 	lead = (int) Min(2 * pursuit->speed * pursuit->look_us, LA_MAX_LEAD);
-	lead = Max(lead, Max(LA_MIN_LEAD, pursuit->target.margin));
-	edge = Min(position + Min(lead, distance / 2), pursuit->end);
+	lead = Min(Max(lead, LA_MIN_LEAD), distance / 2);
+
+	/* Nothing is read that is nearer than the margin. */
+	lead = Max(lead, pursuit->target.margin);
+	edge = Min(position + lead, pursuit->end);
 
 	pg_atomic_write_u64(&pursuit->owner.owner->position, edge);
 	pg_atomic_write_u64(&pursuit->owner.owner->moved_us, pursuit->looked_us);

@@ -16,6 +16,9 @@
 /* Ranges asked for and not passed yet. */
 #define LA_MAX_STRETCHES	512
 
+/* No process has more than 16 MB in front of it. */
+#define LA_PURSUIT_MAX_AHEAD	(16 * 1024 * 1024 / BLCKSZ)
+
 /* How often a pursued process should be looked at, in microseconds. */
 #define LA_MIN_LOOK_US		2000
 #define LA_MAX_LOOK_US		20000

@@ -223,6 +223,27 @@ def test_vacuum(connection: Connection) -> None:
     assert size <= BLOCKS + 10
 
 
+def test_vacuum_with_large_rings(own_cluster: NewCluster, server: Server) -> None:
+    """What may not be read close to the command is never all that is asked for."""
+    if server.major >= 18:
+        pytest.skip("18 reads these ahead itself")
+    cluster = own_cluster(
+        {**CONF, "shared_buffers": "128MB", "pg_lookahead.io_workers": "8",
+         "pg_lookahead.ring_size": "128MB", "max_worker_processes": "20"}
+    )  # fmt: skip
+    passed = "SELECT sum(blocks_passed) FROM pg_stat_lookahead_io"
+    with connect(cluster) as connection:
+        setup(connection)
+        connection.execute("DELETE FROM maintained WHERE a % 20 = 7")
+    cluster.restart()
+    with LogWatch(cluster), connect(cluster) as connection:
+        evict(cluster.data / value(connection, "SELECT pg_relation_filepath('maintained')"))
+        asked = followed(connection, f"{SLOW_VACUUM}; VACUUM maintained")
+        assert asked > BLOCKS / 4
+        assert value(connection, passed) < asked / 10
+    cluster.close()
+
+
 def test_vacuum_skips(connection: Connection) -> None:
     """What the visibility map lets VACUUM leave out is not read."""
     script(connection, "VACUUM (FREEZE) maintained")

@@ -542,6 +542,24 @@ def test_scroll_cursor(tables: Cluster, condition: str, method: str) -> None:
         assert rows(connection, "TABLE pg_stat_lookahead_owners") == []
 
 
+def test_a_scan_at_its_end_takes_no_share(tables: Cluster) -> None:
+    """What follows it in the plan is read ahead as if it were alone."""
+    owners = "SELECT count(*) FROM pg_stat_lookahead_owners"
+    with connect(tables) as connection:
+        scanning(connection)
+        count = value(connection, "SELECT count(*) FROM long")
+        cold(connection, "long")
+        connection.execute("BEGIN")
+        connection.execute(f"DECLARE c CURSOR FOR {SCAN} UNION ALL {SCAN} UNION ALL {SCAN}")
+        # Into the next one each time.
+        for _ in range(2):
+            assert len(rows(connection, f"FETCH {count + 100} FROM c")) == count + 100
+            assert value(connection, owners) <= 1
+        assert len(rows(connection, "FETCH ALL FROM c")) == count - 200
+        assert value(connection, owners) == 0
+        connection.execute("COMMIT")
+
+
 def test_cursor_with_hold(tables: Cluster) -> None:
     with connect(tables) as connection:
         scanning(connection)
