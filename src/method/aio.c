@@ -29,9 +29,10 @@
  * without us.
  *
  * Limits: io_concurrency reads in flight, further limited by the server's
- * io_max_concurrency, so that one scan does not use up the handles; and blocks
- * in flight, which are pinned, by a backend's share of buffers.  Several
- * scans of a plan together can; then StartReadBuffers() waits for the oldest.
+ * io_max_concurrency, so that one scan does not use up the handles; and with
+ * io_uring blocks in flight, which are pinned, by a backend's share of buffers.
+ * Several scans of a plan together can; then StartReadBuffers() waits for the
+ * oldest.
  *
  * With io_method=worker and buffered I/O the few I/O workers would starve a
  * deep window; the kernel is given advice for the window first, so the workers
@@ -143,6 +144,7 @@ la_aio_ready(LaWindow *window)
 {
 	LaAio	   *aio = window->method_state;
 	int			most = la_aio_most_reads();
+	int			pinned;
 
 	while (aio->nstarted > 0 &&
 		   pgaio_wref_check_done(la_aio_oldest(aio)))
@@ -156,10 +158,12 @@ la_aio_ready(LaWindow *window)
 
 	/*
 	 * I/O in flight pins buffers, too: keep to a backend's share.  With very
-	 * few buffers the share is nothing, and the window a few blocks.
+	 * few buffers the share is nothing, and the window a few blocks.  I/O
+	 * workers give pins back by themselves, and have a short queue for all.
 	 */
+	pinned = io_method == IOMETHOD_WORKER ? aio->nstarted : aio->nblocks;
 	return aio->nstarted < LA_AIO_MIN_READS ||
-		aio->nblocks < (int) GetAdditionalPinLimit();
+		pinned < (int) GetAdditionalPinLimit();
 }
 
 /*
