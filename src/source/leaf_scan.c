@@ -416,13 +416,26 @@ la_leaf_fill(LaLeafScan *leaf)
 }
 
 /*
+ * It is wanted, but does not begin: a trial would measure nothing.
+ */
+static void
+la_leaf_not_now(LaLeafScan *leaf)
+{
+	leaf->start_wanted = false;
+	la_pace_stopped(&leaf->pace);
+}
+
+/*
  * Begin to look ahead, if there is a method.
  */
 static void
 la_leaf_start(LaLeafScan *leaf)
 {
 	if (!la_guard_is_possible())
+	{
+		la_leaf_not_now(leaf);
 		return;
+	}
 	if (leaf->window == NULL)
 	{
 		Relation	index = leaf->desc->indexRelation;
@@ -584,9 +597,13 @@ la_leaf_moved(LaLeafScan *leaf, ScanDirection direction, bool is_adjacent,
 	if (leaf->state == LA_LEAF_WATCHING)
 	{
 		la_leaf_judge_watching(leaf, crossing);
-		if ((leaf->start_wanted || la_pace_at_once(&leaf->pace)) &&
-			la_leaf_is_steady(leaf))
-			la_leaf_start(leaf);
+		if (leaf->start_wanted || la_pace_at_once(&leaf->pace))
+		{
+			if (la_leaf_is_steady(leaf))
+				la_leaf_start(leaf);
+			else
+				la_leaf_not_now(leaf);
+		}
 		return;
 	}
 	if (leaf->state == LA_LEAF_LOOKING)

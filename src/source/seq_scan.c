@@ -134,7 +134,8 @@ typedef struct LaSeqScan
 	uint64		next_check;
 	int			waits;
 	LaWaitShare share;			/* see la_seq_is_worth_it() */
-	bool		is_stale;		/* the next two are of an earlier run */
+	bool		is_paused;		/* the executor was away from the plan */
+	bool		has_waited;		/* before that, and it was not looked at yet */
 	int64		reads;			/* la_blocks_read(), when we looked last */
 	long		sleeps;			/* la_sleeps(), likewise */
 	LaFrontier	frontier;
@@ -203,6 +204,8 @@ la_seq_end(LaSeqScan *scan, LaSeqState state)
 {
 	if (scan->has_begun)
 		la_frontier_close(&scan->frontier, scan->position);
+	else if (state == LA_SEQ_OUT)
+		la_frontier_release(&scan->frontier);
 	scan->has_begun = false;
 	scan->state = state;
 	/* Unless somebody else has taken our place meanwhile, and calls us. */
@@ -313,7 +316,7 @@ la_seq_begin(LaSeqScan *scan, BlockNumber blkno)
 	scan->next_check = scan->position;
 	scan->waits = 0;
 	scan->share.wall_ns = 0;
-	scan->is_stale = false;
+	scan->is_paused = scan->has_waited = false;
 	scan->reads = la_blocks_read();
 	scan->sleeps = la_sleeps();
 }
@@ -358,13 +361,6 @@ la_seq_waited(LaSeqScan *scan)
 	long		sleeps;
 	bool		waited;
 
-	if (scan->is_stale)
-	{
-		scan->is_stale = false;
-		scan->reads = reads;
-		scan->sleeps = la_sleeps();
-		return false;
-	}
 	if (reads == scan->reads)
 		return false;
 	scan->reads = reads;
@@ -372,6 +368,18 @@ la_seq_waited(LaSeqScan *scan)
 	waited = sleeps != scan->sleeps;
 	scan->sleeps = sleeps;
 	return waited;
+}
+
+/*
+ * The executor is back from its caller.  What was read and slept meanwhile is
+ * not the scan's.
+ */
+static pg_noinline void
+la_seq_resume(LaSeqScan *scan)
+{
+	scan->is_paused = false;
+	scan->reads = la_blocks_read();
+	scan->sleeps = la_sleeps();
 }
 
 /*
@@ -390,9 +398,10 @@ la_seq_is_worth_it(LaSeqScan *scan)
 static void
 la_seq_check(LaSeqScan *scan)
 {
-	bool		waited = la_seq_waited(scan);
+	bool		waited = la_seq_waited(scan) || scan->has_waited;
 	LaOwnerRef *ref = &scan->frontier.owner;
 
+	scan->has_waited = false;
 	switch (scan->state)
 	{
 		case LA_SEQ_WATCHING:
@@ -501,13 +510,15 @@ la_SeqNext(SeqScanState *node)
 		node->ss.ss_currentScanDesc = scandesc;
 	}
 	scan = la_seq_scan_of(node);
+	if (unlikely(scan->is_paused))
+		la_seq_resume(scan);
 	if (!table_scan_getnextslot(scandesc, direction, slot))
 	{
 		/* The pages after the last row were read, too. */
 		if (scan->has_begun && ScanDirectionIsForward(direction))
 		{
 			scan->position = scan->frontier.nblocks;
-			/* Others may not be at the end yet. */
+			/* Others may be at the owner of a parallel scan. */
 			if (!scan->is_parallel)
 				la_seq_end(scan, LA_SEQ_WATCHING);
 		}
@@ -647,8 +658,9 @@ la_seq_scan_pause(LaFollowed *followed)
 {
 	LaSeqScan  *scan = (LaSeqScan *) followed;
 
-	/* What the process sleeps while its client is away is no wait. */
-	scan->is_stale = true;
+	if (scan->has_begun && !scan->is_paused && la_seq_waited(scan))
+		scan->has_waited = true;
+	scan->is_paused = true;
 	scan->share.wall_ns = 0;
 }
 
@@ -661,8 +673,7 @@ la_seq_scan_finish(LaFollowed *followed)
 	LaSeqScan  *scan = (LaSeqScan *) followed;
 
 	la_seq_end(scan, LA_SEQ_OUT);
-	if (scan->frontier.may_begin && scan->frontier.owner.owner != NULL)
-		la_owner_end(&scan->frontier.owner);
+	la_frontier_release(&scan->frontier);
 }
 
 /*

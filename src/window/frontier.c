@@ -48,6 +48,9 @@
 /* Processes of one parallel scan may see its position by this much apart. */
 #define LA_RESTART_BLOCKS	1024
 
+/* A parallel worker looks for the leader's owner again after this. */
+#define LA_FIND_AGAIN_US	10000
+
 /* The distance doubles up to here: more than any ring has room for. */
 #define LA_FARTHEST			(1 << 20)
 
@@ -85,15 +88,15 @@ la_frontier_has_owner(LaFrontier *frontier)
 		return true;
 	la_owner_target_of(&target, frontier->rel, MAIN_FORKNUM);
 	target.advise_only = frontier->method->id != LA_METHOD_WORKER;
-	if (!frontier->may_begin)
-		return la_owner_find(&frontier->owner, &target, frontier->key);
-
-	/* If all are taken, others are not to be kept from theirs. */
+	/* All are looked at, with a lock: others are not to be kept from theirs. */
 	if (la_now_us() < frontier->retry_us)
 		return false;
-	if (la_owner_begin(&frontier->owner, &target, frontier->key))
+	if (frontier->may_begin ?
+		la_owner_begin(&frontier->owner, &target, frontier->key) :
+		la_owner_find(&frontier->owner, &target, frontier->key))
 		return true;
-	frontier->retry_us = la_now_us() + LA_OWNER_RETRY_US;
+	frontier->retry_us = la_now_us() +
+		(frontier->may_begin ? LA_OWNER_RETRY_US : LA_FIND_AGAIN_US);
 	return false;
 }
 
@@ -110,6 +113,16 @@ la_frontier_reserve(LaFrontier *frontier, Relation rel, const LaMethod *method)
 	frontier->method = method;
 	if (la_frontier_has_owner(frontier))
 		pg_atomic_write_u64(&frontier->owner.owner->moved_us, 0);
+}
+
+/*
+ * Give the owner back, if this process has begun it.
+ */
+void
+la_frontier_release(LaFrontier *frontier)
+{
+	if (frontier->may_begin && frontier->owner.owner != NULL)
+		la_owner_end(&frontier->owner);
 }
 
 /*
@@ -207,7 +220,9 @@ la_frontier_advance(LaFrontier *frontier, uint64 position)
 	/* Processes of a parallel scan share theirs whoever reads. */
 	if (is_read || frontier->key != 0)
 	{
-		if (!la_frontier_has_owner(frontier) && is_read)
+		/* Without one, one of them advises for all. */
+		if (!la_frontier_has_owner(frontier) &&
+			(is_read || !frontier->may_begin))
 			return true;
 	}
 	if (la_owner_is_valid(&frontier->owner))
@@ -255,7 +270,8 @@ la_frontier_close(LaFrontier *frontier, uint64 position)
 	if (la_owner_is_valid(&frontier->owner))
 	{
 		reached = pg_atomic_read_u64(&frontier->owner.owner->frontier);
-		if (frontier->may_begin)
+		/* Others use that of a parallel scan. */
+		if (frontier->key == 0)
 			la_owner_end(&frontier->owner);
 	}
 	ahead = reached > position + 1 ? reached - position - 1 : 0;

@@ -47,6 +47,7 @@ extern void la_frontier_open(LaFrontier *frontier, Relation rel,
 extern bool la_frontier_has_owner(LaFrontier *frontier);
 extern void la_frontier_reserve(LaFrontier *frontier, Relation rel,
 								const struct LaMethod *method);
+extern void la_frontier_release(LaFrontier *frontier);
 extern bool la_frontier_advance(LaFrontier *frontier, uint64 position);
 extern void la_frontier_waited(LaFrontier *frontier);
 extern void la_frontier_close(LaFrontier *frontier, uint64 position);

@@ -237,6 +237,9 @@ la_pursuit_advance(LaPursuit *pursuit, uint64 position)
 	lead = Max(lead, pursuit->target.margin);
 	edge = Min(position + lead, pursuit->end);
 
+	/* Its share of the rings has to hold both. */
+	distance = Min(distance, Max(0, distance + distance / 2 - lead));
+
 	pg_atomic_write_u64(&pursuit->owner.owner->position, edge);
 	pg_atomic_write_u64(&pursuit->owner.owner->moved_us, pursuit->looked_us);
 	la_pursuit_drop(pursuit, edge);

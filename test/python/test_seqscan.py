@@ -11,6 +11,7 @@ from contextlib import contextmanager
 import psycopg
 import pytest
 from lookahead.cluster import Cluster
+from lookahead.errors import LookaheadError
 from lookahead.servers import Server
 
 from conftest import NewCluster
@@ -558,6 +559,35 @@ def test_a_scan_at_its_end_takes_no_share(tables: Cluster) -> None:
         assert len(rows(connection, "FETCH ALL FROM c")) == count - 200
         assert value(connection, owners) == 0
         connection.execute("COMMIT")
+
+
+def test_small_fetches(own_cluster: NewCluster, server: Server) -> None:
+    """Waits count although each FETCH ends before anybody looks for them."""
+    if server.major not in (16, 17):
+        pytest.skip("direct I/O and scans that nobody else reads ahead are of 16 and 17")
+    conf = {"debug_io_direct": "data", "pg_lookahead.io_workers": "2"}
+    try:
+        cluster = own_cluster({**conf, "pg_lookahead.start_after": "8"})
+    except LookaheadError as error:
+        # The file system may not have it.
+        pytest.skip(f"cannot be used here: {error}")
+    with LogWatch(cluster), connect(cluster) as connection:
+        script(connection, SETUP)
+        scanning(connection, pg_lookahead__start_after=8)
+        cold(connection, "long")
+        found = 0
+        with gained(connection) as change:
+            connection.execute("BEGIN")
+            connection.execute(f"DECLARE c CURSOR FOR {SCAN}")
+            # Four blocks.
+            while some := rows(connection, "FETCH 25 FROM c"):
+                found += len(some)
+            connection.execute("COMMIT")
+        assert found == value(connection, "SELECT count(*) FROM long")
+        assert change.scans == 1
+        assert change.blocks_issued > MIN_BLOCKS / 2
+        assert not change.errors
+    cluster.close()
 
 
 def test_cursor_with_hold(tables: Cluster) -> None:
