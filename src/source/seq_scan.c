@@ -329,6 +329,10 @@ la_seq_advance_body(void *arg)
 {
 	LaSeqScan  *scan = arg;
 
+	/* Others may have moved on: a position of the past looks like a restart. */
+	if (scan->is_parallel)
+		scan->position = Max(scan->position,
+							 la_seq_position(scan, scan->current));
 	if (!la_frontier_advance(&scan->frontier, scan->position))
 		scan->state = LA_SEQ_RESTING;
 }
