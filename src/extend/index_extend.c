@@ -318,13 +318,9 @@ la_index_build_end(void)
 
 	for (int i = 0; i < LA_RETURN_TRIES && is_good && !is_done; i++)
 	{
-		ResourceOwner owner = la_guard_owner_create();
-
 		if (i > 0)
 			pg_usleep(LA_RETURN_WAIT * 1000L);
-		is_good = la_guard_run(owner, la_return_index_body, &is_done);
-		if (is_good)
-			la_guard_owner_free(owner, true);
+		is_good = la_guard_run_once(la_return_index_body, &is_done);
 	}
 	RESUME_INTERRUPTS();
 	if (!is_good)

@@ -267,7 +267,6 @@ la_space_add(Relation rel, BlockNumber nblocks, uint32 npages,
 			 LaSpace *space)
 {
 	LaSpaceRun	run;
-	ResourceOwner owner;
 	TimestampTz start;
 
 	memset(&run, 0, sizeof(run));
@@ -282,10 +281,7 @@ la_space_add(Relation rel, BlockNumber nblocks, uint32 npages,
 	run.when = when;
 	run.keep = keep;
 
-	owner = la_guard_owner_create();
-	if (la_guard_run(owner, la_add_body, &run))
-		la_guard_owner_free(owner, true);
-	else
+	if (!la_guard_run_once(la_add_body, &run))
 	{
 		la_retry_at = TimestampTzPlusMilliseconds(start, LA_RETRY_MS);
 		la_extend_count(&(LaExtendCounters) {.errors_total = 1});
@@ -318,16 +314,13 @@ void
 la_space_return(Relation rel, BlockNumber first, BlockNumber last)
 {
 	LaSpaceRun	run;
-	ResourceOwner owner;
 
 	memset(&run, 0, sizeof(run));
 	run.rel = rel;
 	run.space.first = first;
 	run.space.npages = last - first + 1;
-	owner = la_guard_owner_create();
-	if (la_guard_run(owner, la_return_body, &run))
+	if (la_guard_run_once(la_return_body, &run))
 	{
-		la_guard_owner_free(owner, true);
 		la_extend_count(&(LaExtendCounters)
 						{.pages_returned_total = run.space.npages});
 		if (RelationGetNumberOfBlocks(rel) == last + 1)

@@ -259,12 +259,7 @@ la_spare_body(void *arg)
 static bool
 la_spare_look(LaSpareLook *look)
 {
-	ResourceOwner owner = la_guard_owner_create();
-
-	if (!la_guard_run(owner, la_spare_body, look))
-		return false;
-	la_guard_owner_free(owner, true);
-	return true;
+	return la_guard_run_once(la_spare_body, look);
 }
 
 /*

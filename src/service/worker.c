@@ -228,16 +228,13 @@ static bool
 la_do_piece(LaPiece *piece)
 {
 	int			save_log = log_min_messages;
-	ResourceOwner owner = la_guard_owner_create();
 	bool		ok;
 
 	/* A bad page warns before it fails; la_log_failure() says it once. */
 	log_min_messages = Max(log_min_messages, ERROR);
-	ok = la_guard_run(owner, la_piece_body, piece);
+	ok = la_guard_run_once(la_piece_body, piece);
 	log_min_messages = save_log;
-	if (ok)
-		la_guard_owner_free(owner, true);
-	else
+	if (!ok)
 	{
 		la_count(&la_worker->counters.errors, 1);
 		/* An index that nobody uses any more may be gone. */

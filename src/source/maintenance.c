@@ -563,13 +563,8 @@ la_command_ignore(LaCommand *command)
 static void
 la_command_run(LaCommand *command, void (*body) (void *))
 {
-	ResourceOwner owner = la_guard_owner_create();
-
-	if (la_guard_run(owner, body, command))
-	{
-		la_guard_owner_free(owner, true);
+	if (la_guard_run_once(body, command))
 		return;
-	}
 	command->pursuit.counters.errors_total++;
 	la_command_ignore(command);
 }

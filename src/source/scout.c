@@ -206,15 +206,8 @@ la_scout_is_allowed(const LaScoutTarget *target)
 	/* A catalog may be locked, and no interrupt is served in the guard then. */
 	if (ParallelContextActive())
 		la_allowed_body(&call);
-	else
-	{
-		ResourceOwner owner = la_guard_owner_create();
-
-		if (la_guard_run(owner, la_allowed_body, &call))
-			la_guard_owner_free(owner, true);
-		else
-			call.is_allowed = false;
-	}
+	else if (!la_guard_run_once(la_allowed_body, &call))
+		call.is_allowed = false;
 	pgBufferUsage = usage;
 	return call.is_allowed;
 }

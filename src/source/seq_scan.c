@@ -340,17 +340,11 @@ la_seq_advance_body(void *arg)
 static void
 la_seq_advance(LaSeqScan *scan)
 {
-	ResourceOwner owner;
-
 	if (!la_guard_is_possible())
 		return;
 	CHECK_FOR_INTERRUPTS();
-	owner = la_guard_owner_create();
-	if (la_guard_run(owner, la_seq_advance_body, scan))
-	{
-		la_guard_owner_free(owner, true);
+	if (la_guard_run_once(la_seq_advance_body, scan))
 		return;
-	}
 	scan->base.counters.errors_total++;
 	la_seq_end(scan, LA_SEQ_OUT);
 }

@@ -312,3 +312,18 @@ la_guard_run(ResourceOwner owner, void (*body) (void *), void *arg)
 
 	return ok;
 }
+
+/*
+ * la_guard_run() with a resource owner for this one call: nothing that the body
+ * has pinned or opened outlives it.
+ */
+bool
+la_guard_run_once(void (*body) (void *), void *arg)
+{
+	ResourceOwner owner = la_guard_owner_create();
+
+	if (!la_guard_run(owner, body, arg))
+		return false;
+	la_guard_owner_free(owner, true);
+	return true;
+}
