@@ -185,11 +185,9 @@ struct LaBitmapScan
 	int			hold;			/* how long the next rest will be */
 	int			vain;			/* windows in a row read by nobody */
 
-	/* the work of looking ahead; NULL until it starts */
-	MemoryContext context;
-	ResourceOwner owner;
+	/* the work of looking ahead; NULL until it starts: see window.c */
 	LaWindow   *window;
-	LaBitmapSource source;
+	LaBitmapSource source;		/* its memory is the window's */
 	bool		fills_buffers;	/* the method reads into shared buffers */
 
 	int			prefetch_maximum;	/* the node's own; 0: not changed */
@@ -339,17 +337,14 @@ la_bitmap_enter(LaBitmapScan *scan, LaBitmapState state)
 }
 
 /*
- * Free the work as far as an error has left it: its memory is about to go.
+ * The work of looking ahead goes, with its memory.
  */
 static void
-la_bitmap_work_reset(void *arg)
+la_bitmap_work_forget(void *user)
 {
-	LaBitmapScan *scan = arg;
+	LaBitmapScan *scan = user;
 
-	if (scan->window != NULL)
-		la_window_abandon(scan->window);
 	scan->window = NULL;
-	scan->context = NULL;
 	la_bitmap_source_forget(&scan->source);
 }
 
@@ -360,21 +355,12 @@ static void
 la_bitmap_work_create(LaBitmapScan *scan, const LaMethod *method)
 {
 	Relation	rel = scan->node->ss.ss_currentRelation;
-	MemoryContextCallback *callback;
 
-	scan->context = AllocSetContextCreate(scan->query_context,
-										  "pg_lookahead scan",
-										  ALLOCSET_DEFAULT_SIZES);
-	callback = MemoryContextAlloc(scan->context, sizeof(*callback));
-	callback->func = la_bitmap_work_reset;
-	callback->arg = scan;
-	MemoryContextRegisterResetCallback(scan->context, callback);
-
-	scan->owner = la_guard_owner_create();
-	la_bitmap_source_init(&scan->source, scan->context, scan->node,
+	scan->window = la_window_open(scan->query_context, rel, method,
+								  &scan->pace, &scan->base.counters,
+								  la_bitmap_work_forget, scan);
+	la_bitmap_source_init(&scan->source, scan->window->context, scan->node,
 						  &scan->current, &scan->base.counters);
-	scan->window = la_window_open(scan->context, rel, method, &scan->pace,
-								  &scan->base.counters, scan->current);
 	scan->base.method_name = method->name;
 	scan->fills_buffers = method->id == LA_METHOD_AIO ||
 		method->id == LA_METHOD_WORKER;
@@ -407,41 +393,9 @@ la_bitmap_drop(LaBitmapScan *scan)
 {
 	if (scan->window == NULL)
 		return;
-	LA_WITH_OWNER(scan->owner,
-	{
-		la_bitmap_settle(scan);
-		la_window_drop(scan->window, InvalidBlockNumber);
-		la_bitmap_source_close(&scan->source);
-	});
-}
-
-/*
- * End the work in order: nothing is pinned or in flight afterwards.
- */
-static void
-la_bitmap_work_end(LaBitmapScan *scan)
-{
-	if (scan->window == NULL)
-		return;
-	la_bitmap_drop(scan);
-	LA_WITH_OWNER(scan->owner, la_window_close(scan->window));
-	la_guard_owner_free(scan->owner, true);
-	scan->owner = NULL;
-	scan->window = NULL;
-	MemoryContextDelete(scan->context);
-}
-
-/*
- * End the work after an error in it: the guard has released every resource.
- */
-static void
-la_bitmap_work_fail(LaBitmapScan *scan)
-{
-	scan->base.counters.errors_total++;
-	scan->owner = NULL;
+	la_bitmap_settle(scan);
 	la_window_drop(scan->window, InvalidBlockNumber);
-	la_bitmap_enter(scan, LA_BITMAP_OUT);
-	MemoryContextDelete(scan->context);
+	la_bitmap_source_close(&scan->source);
 }
 
 /*
@@ -541,9 +495,10 @@ la_bitmap_fill(LaBitmapScan *scan)
 	}
 	scan->is_stale = false;
 
-	if (!la_guard_run(scan->owner, la_bitmap_fill_body, &call))
+	if (!la_guard_run_once(la_bitmap_fill_body, &call))
 	{
-		la_bitmap_work_fail(scan);
+		la_bitmap_enter(scan, LA_BITMAP_OUT);
+		la_window_fail(scan->window);
 		return;
 	}
 
@@ -703,7 +658,7 @@ la_bitmap_step(LaBitmapScan *scan, BlockNumber blkno)
 									  MAIN_FORKNUM, next))
 				break;
 		}
-		LA_WITH_OWNER(scan->owner, (void) la_window_step(window, next));
+		(void) la_window_step(window, next);
 	}
 }
 
@@ -893,7 +848,7 @@ la_bitmap_scan_pause(LaFollowed *followed)
 	scan->is_stale = true;
 	scan->share.wall_ns = 0;
 	if (scan->window != NULL)
-		LA_WITH_OWNER(scan->owner, la_window_pause(scan->window));
+		la_window_pause(scan->window);
 }
 
 /*
@@ -904,7 +859,11 @@ la_bitmap_scan_finish(LaFollowed *followed)
 {
 	LaBitmapScan *scan = (LaBitmapScan *) followed;
 
-	la_bitmap_work_end(scan);
+	if (scan->window != NULL)
+	{
+		la_bitmap_drop(scan);
+		la_window_close(scan->window);
+	}
 	la_bitmap_enter(scan, LA_BITMAP_OUT);
 }
 

@@ -6,15 +6,13 @@
  * The work of looking ahead is made when it starts first, and kept until the
  * node's scan ends:
  *
- *		context			memory of all of it; a child of the query's
- *		owner			its pins and references, see window/guard.c
- *		window			the blocks in front of the scan, and their reads
+ *		window			the blocks in front of the scan, their reads, and the
+ *						memory of all of it
  *		scout			where they come from: a second scan of the index,
  *		leaf_items		or, of a parallel scan, the rest of its leaf page
+ *		owner			the pins and references of these two, see window/guard.c
  *
- * It ends in one of three ways: in order, la_index_ahead_end(); after an error
- * in it, la_work_fail(), when the guard has released what the owner had; with
- * the query's memory after any other error, la_work_reset().
+ * It ends as window.c says.
  *
  * Filling is what can fail, and runs in the guard.  Everything else only
  * releases what there is, or looks at memory.
@@ -97,22 +95,17 @@ la_am_is_too_long(const LaIndexScan *scan)
 }
 
 /*
- * Free the work of looking ahead as far as an error has left it: the context
- * is about to go.  Nothing in flight may write into it afterwards.
+ * The work of looking ahead goes, with its memory.
  */
 static void
-la_work_reset(void *arg)
+la_work_forget(void *user)
 {
-	LaIndexScan *scan = arg;
+	LaIndexScan *scan = user;
 
-	if (scan->window != NULL)
-	{
-		la_window_abandon(scan->window);
-		scan->window = NULL;
-	}
+	scan->window = NULL;
 	scan->scout = NULL;
 	scan->leaf_items = NULL;
-	scan->context = NULL;
+	scan->owner = NULL;
 }
 
 /*
@@ -121,24 +114,17 @@ la_work_reset(void *arg)
 static void
 la_work_create(LaIndexScan *scan, const LaMethod *method)
 {
-	MemoryContextCallback *callback;
+	MemoryContext context;
 
-	scan->context = AllocSetContextCreate(scan->query_context,
-										  "pg_lookahead scan",
-										  ALLOCSET_DEFAULT_SIZES);
-	callback = MemoryContextAlloc(scan->context, sizeof(*callback));
-	callback->func = la_work_reset;
-	callback->arg = scan;
-	MemoryContextRegisterResetCallback(scan->context, callback);
-
-	scan->owner = la_guard_owner_create();
-	scan->window = la_window_open(scan->context, scan->target.heap, method,
-								  &scan->pace, &scan->base.counters,
-								  scan->current);
+	scan->window = la_window_open(scan->query_context, scan->target.heap,
+								  method, &scan->pace, &scan->base.counters,
+								  la_work_forget, scan);
+	context = scan->window->context;
 	if (la_leaf_items_are_better(&scan->target))
-		scan->leaf_items = la_leaf_items_create(scan->context, &scan->target);
+		scan->leaf_items = la_leaf_items_create(context, &scan->target);
 	else
-		scan->scout = la_scout_create(scan->context, &scan->target);
+		scan->scout = la_scout_create(context, &scan->target);
+	scan->owner = la_guard_owner_create();
 	scan->base.method_name = method->name;
 }
 
@@ -152,16 +138,13 @@ la_index_ahead_end(LaIndexScan *scan)
 		return;
 	LA_WITH_OWNER(scan->owner,
 	{
-		la_window_close(scan->window);
 		if (scan->scout)
 			la_scout_close(scan->scout);
 		if (scan->leaf_items)
 			la_leaf_items_pause(scan->leaf_items);
 	});
 	la_guard_owner_free(scan->owner, true);
-	scan->owner = NULL;
-	scan->window = NULL;
-	MemoryContextDelete(scan->context);
+	la_window_close(scan->window);
 }
 
 /*
@@ -170,13 +153,10 @@ la_index_ahead_end(LaIndexScan *scan)
 static void
 la_work_fail(LaIndexScan *scan)
 {
-	scan->base.counters.errors_total++;
-	scan->owner = NULL;
-	la_window_drop(scan->window, InvalidBlockNumber);
 	if (scan->target.leaf != NULL)
 		la_leaf_scan_follow(scan->target.leaf, scan->desc, NULL);
 	la_index_ahead_enter(scan, LA_SCAN_OUT);
-	MemoryContextDelete(scan->context); /* calls la_work_reset() */
+	la_window_fail(scan->window);
 }
 
 /*
@@ -186,8 +166,21 @@ static void
 la_drop(LaIndexScan *scan)
 {
 	if (scan->window != NULL)
-		LA_WITH_OWNER(scan->owner, la_window_drop(scan->window, scan->current));
+		la_window_drop(scan->window, scan->current);
 	scan->ignored = 0;
+}
+
+/*
+ * The same, and the source must find the scan before it goes on.
+ */
+static void
+la_seek_again(LaIndexScan *scan)
+{
+	la_drop(scan);
+	if (scan->scout)
+		la_scout_lost_sync(scan->scout);
+	if (scan->leaf_items)
+		la_leaf_items_restart(scan->leaf_items);
 }
 
 typedef struct LaFillCall
@@ -310,9 +303,7 @@ la_index_ahead_start(LaIndexScan *scan)
 			 scan->target.position < scan->reopen_at)
 		return false;
 
-	la_drop(scan);
-	if (scan->scout)
-		la_scout_lost_sync(scan->scout);
+	la_seek_again(scan);
 	la_index_ahead_enter(scan, LA_SCAN_LOOKING);
 	(void) la_fill(scan);
 	return true;
@@ -324,22 +315,13 @@ la_index_ahead_start(LaIndexScan *scan)
 void
 la_index_ahead_follow(LaIndexScan *scan, BlockNumber blkno)
 {
-	LaStep		step;
-
-	LA_WITH_OWNER(scan->owner, step = la_window_step(scan->window, blkno));
+	LaStep		step = la_window_step(scan->window, blkno);
 
 	if (step == LA_STEP_MATCHED)
 		scan->ignored = 0;
 	else if (step == LA_STEP_IGNORED && !scan->target.index_only &&
 			 ++scan->ignored > LA_MAX_IGNORED)
-	{
-		/* The queue does not describe this scan: seek it again. */
-		la_drop(scan);
-		if (scan->scout)
-			la_scout_lost_sync(scan->scout);
-		if (scan->leaf_items)
-			la_leaf_items_restart(scan->leaf_items);
-	}
+		la_seek_again(scan);	/* the queue does not describe this scan */
 
 	if (scan->state == LA_SCAN_IDLE)
 	{
@@ -373,11 +355,7 @@ la_index_ahead_turn(LaIndexScan *scan, ScanDirection direction)
 		scan->target.base = direction;
 	else
 	{
-		la_drop(scan);
-		if (scan->scout)
-			la_scout_lost_sync(scan->scout);
-		if (scan->leaf_items)
-			la_leaf_items_restart(scan->leaf_items);
+		la_seek_again(scan);
 		scan->replay_until = 0;
 		if (scan->state != LA_SCAN_OUT)
 			la_index_ahead_enter(scan, LA_SCAN_WATCHING);
@@ -392,9 +370,7 @@ la_index_ahead_turn(LaIndexScan *scan, ScanDirection direction)
 void
 la_index_ahead_at_end(LaIndexScan *scan)
 {
-	la_drop(scan);
-	if (scan->scout)
-		la_scout_lost_sync(scan->scout);
+	la_seek_again(scan);
 	scan->current = InvalidBlockNumber;
 	if (scan->state != LA_SCAN_OUT)
 		la_index_ahead_enter(scan, LA_SCAN_WATCHING);
@@ -427,9 +403,9 @@ la_index_ahead_pause(LaIndexScan *scan)
 {
 	if (scan->window == NULL)
 		return;
+	la_window_pause(scan->window);
 	LA_WITH_OWNER(scan->owner,
 	{
-		la_window_pause(scan->window);
 		if (scan->scout)
 			la_scout_pause(scan->scout);
 		if (scan->leaf_items)

@@ -96,13 +96,11 @@ typedef struct LaIndexScan
 	int64		am_cpu_ns;
 	int64		wait_ns;
 
-	/* the work of looking ahead; NULL until it starts */
-	MemoryContext context;
-	ResourceOwner owner;
+	/* the work of looking ahead; NULL until it starts: see index_ahead.c */
 	LaWindow   *window;
 	LaScout    *scout;			/* one of these two */
 	LaLeafItems *leaf_items;
-
+	ResourceOwner owner;
 } LaIndexScan;
 
 /* The descriptor looked up last: most queries move one scan at a time. */

@@ -204,21 +204,15 @@ la_leaf_scan_of_bitmap(IndexScanDesc desc)
 }
 
 /*
- * Free the work of looking ahead as far as an error has left it: the context
- * is about to go.  Nothing in flight may write into it afterwards.
+ * The work of looking ahead goes, with its memory.
  */
 static void
-la_leaf_work_reset(void *arg)
+la_leaf_work_forget(void *user)
 {
-	LaLeafScan *leaf = arg;
+	LaLeafScan *leaf = user;
 
-	if (leaf->window != NULL)
-	{
-		la_window_abandon(leaf->window);
-		leaf->window = NULL;
-	}
+	leaf->window = NULL;
 	leaf->walk = NULL;
-	leaf->context = NULL;
 }
 
 /*
@@ -228,50 +222,13 @@ static void
 la_leaf_work_create(LaLeafScan *leaf, const LaMethod *method)
 {
 	Relation	index = leaf->desc->indexRelation;
-	MemoryContextCallback *callback;
 
-	leaf->context = AllocSetContextCreate(leaf->query_context,
-										  "pg_lookahead leaf scan",
-										  ALLOCSET_DEFAULT_SIZES);
-	callback = MemoryContextAlloc(leaf->context, sizeof(*callback));
-	callback->func = la_leaf_work_reset;
-	callback->arg = leaf;
-	MemoryContextRegisterResetCallback(leaf->context, callback);
-
-	leaf->owner = la_guard_owner_create();
-	leaf->window = la_window_open(leaf->context, index, method, &leaf->pace,
-								  &leaf->base.counters, InvalidBlockNumber);
+	leaf->window = la_window_open(leaf->query_context, index, method,
+								  &leaf->pace, &leaf->base.counters,
+								  la_leaf_work_forget, leaf);
 	leaf->window->passing_is_use = true;
-	leaf->walk = la_leaf_walk_create(leaf->context, index);
+	leaf->walk = la_leaf_walk_create(leaf->window->context, index);
 	leaf->base.method_name = method->name;
-}
-
-/*
- * End the work in order: nothing is pinned or in flight afterwards.
- */
-static void
-la_leaf_work_end(LaLeafScan *leaf)
-{
-	if (leaf->window == NULL)
-		return;
-	LA_WITH_OWNER(leaf->owner, la_window_close(leaf->window));
-	la_guard_owner_free(leaf->owner, true);
-	leaf->owner = NULL;
-	leaf->window = NULL;
-	MemoryContextDelete(leaf->context);
-}
-
-/*
- * End the work after an error in it: the guard has released every resource.
- */
-static void
-la_leaf_work_fail(LaLeafScan *leaf)
-{
-	leaf->base.counters.errors_total++;
-	leaf->owner = NULL;
-	la_window_drop(leaf->window, InvalidBlockNumber);
-	la_leaf_enter(leaf, LA_LEAF_OUT);
-	MemoryContextDelete(leaf->context); /* calls la_leaf_work_reset() */
 }
 
 /*
@@ -282,8 +239,7 @@ la_leaf_drop(LaLeafScan *leaf)
 {
 	if (leaf->window != NULL)
 	{
-		LA_WITH_OWNER(leaf->owner,
-					  la_window_drop(leaf->window, InvalidBlockNumber));
+		la_window_drop(leaf->window, InvalidBlockNumber);
 		la_leaf_walk_restart(leaf->walk);
 	}
 	if (leaf->state != LA_LEAF_OUT)
@@ -335,7 +291,8 @@ la_leaf_scan_follow(LaLeafScan *leaf, IndexScanDesc desc, const LaScout *scout)
 void
 la_leaf_scan_end(LaLeafScan *leaf)
 {
-	la_leaf_work_end(leaf);
+	if (leaf->window != NULL)
+		la_window_close(leaf->window);
 	la_leaf_enter(leaf, LA_LEAF_OUT);
 }
 
@@ -355,7 +312,7 @@ la_leaf_fill_body(void *arg)
 {
 	LaLeafFillCall *call = arg;
 	LaLeafScan *leaf = call->leaf;
-	MemoryContext save = MemoryContextSwitchTo(leaf->context);
+	MemoryContext save = MemoryContextSwitchTo(leaf->window->context);
 
 	call->result = la_window_fill(leaf->window, &leaf->walk->source);
 	MemoryContextSwitchTo(save);
@@ -406,8 +363,11 @@ la_leaf_fill(LaLeafScan *leaf)
 
 	save = la_uncounted_begin(index);
 	reads = la_blocks_read();
-	if (!la_guard_run(leaf->owner, la_leaf_fill_body, &call))
-		la_leaf_work_fail(leaf);
+	if (!la_guard_run_once(la_leaf_fill_body, &call))
+	{
+		la_leaf_enter(leaf, LA_LEAF_OUT);
+		la_window_fail(leaf->window);
+	}
 	else if (call.result == LA_FILL_IDLE)
 		la_leaf_enter(leaf, LA_LEAF_IDLE);
 	la_leaf_own_reads += la_blocks_read() - reads;
@@ -470,10 +430,7 @@ la_leaf_start(LaLeafScan *leaf)
 static void
 la_leaf_step(LaLeafScan *leaf, BlockNumber blkno)
 {
-	LaStep		step;
-
-	LA_WITH_OWNER(leaf->owner, step = la_window_step(leaf->window, blkno));
-	if (step != LA_STEP_MATCHED)
+	if (la_window_step(leaf->window, blkno) != LA_STEP_MATCHED)
 	{
 		/* It has jumped, or overtaken us. */
 		la_leaf_drop(leaf);
@@ -734,7 +691,7 @@ la_leaf_scan_pause(LaFollowed *followed)
 
 	la_pace_interrupted(&leaf->pace);
 	if (leaf->window != NULL)
-		LA_WITH_OWNER(leaf->owner, la_window_pause(leaf->window));
+		la_window_pause(leaf->window);
 }
 
 /*

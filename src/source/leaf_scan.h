@@ -67,11 +67,9 @@ typedef struct LaLeafScan
 	uint32		quiet_reads;	/* pages read since the last wait */
 	bool		start_wanted;	/* the pace has said so */
 
-	/* the work of looking ahead; NULL until it starts */
-	MemoryContext context;
-	ResourceOwner owner;
+	/* the work of looking ahead; NULL until it starts: see window.c */
 	LaWindow   *window;
-	LaLeafWalk *walk;
+	LaLeafWalk *walk;			/* in the window's memory */
 } LaLeafScan;
 
 /*

@@ -40,8 +40,14 @@
  * reads of a window at once leaves runs behind; they are started as the scan
  * moves on, and no further window is filled before they are.
  *
- * Memory: everything lives in the context given to la_window_open().  Limits:
- * the distance is at most "limit" blocks, the queue at most queue_size
+ * Memory: a window has a memory context, a child of the query's, in which its
+ * owner keeps what is needed to fill it.  The context goes in one of three
+ * ways, and each calls the owner's forget(): in order, la_window_close(); after
+ * an error in a fill, la_window_fail(); with the query's memory after any other
+ * error.  A window pins nothing but in a fill: a method gives back a buffer as
+ * soon as its read has begun, and a read in flight holds its own pin.
+ *
+ * Limits: the distance is at most "limit" blocks, the queue at most queue_size
  * positions; when the queue is full, filling stops until the scan moves.
  *
  * Copyright (c) 2026, the pg_lookahead authors
@@ -82,17 +88,39 @@
 #include "lib/sort_template.h"
 
 /*
- * Make a window for a scan that stands on block "current" of rel.  All memory
- * is taken from the context, which the caller deletes after la_window_close().
+ * The context of a window goes.  If that was not in order, nothing in flight
+ * may refer to it afterwards.
+ */
+static void
+la_window_goes(void *arg)
+{
+	LaWindow   *window = arg;
+
+	if (!window->is_closed && window->method->abandon)
+		window->method->abandon(window);
+	window->forget(window->user);
+}
+
+/*
+ * Make a window on the blocks of rel, in a context below "parent".  Call
+ * la_window_drop() to say where the scan is.
+ *
+ * forget(user) is called when the context goes, and must not raise an error:
+ * no pointer to the window, or to what the caller has put into its context,
+ * may be left.
  */
 LaWindow *
-la_window_open(MemoryContext context, Relation rel,
-			   const LaMethod *method, LaPace *pace,
-			   LaCounters *counters, BlockNumber current)
+la_window_open(MemoryContext parent, Relation rel,
+			   const LaMethod *method, LaPace *pace, LaCounters *counters,
+			   void (*forget) (void *user), void *user)
 {
+	MemoryContext context = AllocSetContextCreate(parent,
+												  "pg_lookahead window",
+												  ALLOCSET_DEFAULT_SIZES);
 	MemoryContext save = MemoryContextSwitchTo(context);
 	LaWindow   *window = palloc0(sizeof(LaWindow));
 
+	MemoryContextCopyAndSetIdentifier(context, RelationGetRelationName(rel));
 	window->context = context;
 	window->rel = rel;
 	window->method = method;
@@ -109,11 +137,16 @@ la_window_open(MemoryContext context, Relation rel,
 	window->batch = palloc(sizeof(BlockNumber) * window->limit);
 	window->runs = palloc(sizeof(LaRun) * window->limit);
 	window->blocks = lablocks_create(context, 256, NULL);
-	window->last = window->current = current;
+	window->last = window->current = InvalidBlockNumber;
 	window->probe = InvalidBlockNumber;
 	if (method->open)
 		method->open(window);
 
+	window->forget = forget;
+	window->user = user;
+	window->goes.func = la_window_goes;
+	window->goes.arg = window;
+	MemoryContextRegisterResetCallback(context, &window->goes);
 	MemoryContextSwitchTo(save);
 	return window;
 }
@@ -537,8 +570,8 @@ la_window_pause(LaWindow *window)
 }
 
 /*
- * End look-ahead in order.  Drops what is left; nothing is pinned or in
- * flight afterwards.
+ * End look-ahead in order, and free the window.  Drops what is left; nothing is
+ * pinned or in flight afterwards.
  */
 void
 la_window_close(LaWindow *window)
@@ -547,17 +580,19 @@ la_window_close(LaWindow *window)
 	la_window_pause(window);
 	if (window->method->close)
 		window->method->close(window);
+	window->is_closed = true;
+	MemoryContextDelete(window->context);
 }
 
 /*
- * An error has ended the fill, or the query and with it our memory: nothing in
- * flight may refer to it afterwards.
+ * Free the window after an error in a fill, which the guard has caught.
  */
 void
-la_window_abandon(LaWindow *window)
+la_window_fail(LaWindow *window)
 {
-	if (window->method->abandon)
-		window->method->abandon(window);
+	window->counters->errors_total++;
+	la_window_drop(window, InvalidBlockNumber);
+	MemoryContextDelete(window->context);
 }
 
 /*

@@ -56,7 +56,7 @@ typedef enum LaFill
 typedef struct LaWindow
 {
 	/* immutable after la_window_open() */
-	MemoryContext context;
+	MemoryContext context;		/* of all that belongs to the window */
 	Relation	rel;
 	const struct LaMethod *method;
 	LaPace	   *pace;			/* the scan's */
@@ -90,11 +90,18 @@ typedef struct LaWindow
 	bool		source_lost;
 	bool		source_far;		/* it found nothing to read within its reach */
 	void	   *method_state;	/* the method's */
+
+	/* how the owner of the window hears that the context goes */
+	MemoryContextCallback goes;
+	void		(*forget) (void *user);
+	void	   *user;
+	bool		is_closed;
 } LaWindow;
 
-extern LaWindow *la_window_open(MemoryContext context, Relation rel,
+extern LaWindow *la_window_open(MemoryContext parent, Relation rel,
 								const struct LaMethod *method, LaPace *pace,
-								LaCounters *counters, BlockNumber current);
+								LaCounters *counters,
+								void (*forget) (void *user), void *user);
 extern LaFill la_window_fill(LaWindow *window, LaSource *source);
 extern LaStep la_window_step(LaWindow *window, BlockNumber blkno);
 extern bool la_window_wants_fill(LaWindow *window);
@@ -102,7 +109,7 @@ extern bool la_window_is_empty(const LaWindow *window);
 extern void la_window_drop(LaWindow *window, BlockNumber current);
 extern void la_window_pause(LaWindow *window);
 extern void la_window_close(LaWindow *window);
-extern void la_window_abandon(LaWindow *window);
+extern void la_window_fail(LaWindow *window);
 extern int	la_window_in_flight(const LaWindow *window);
 
 extern bool la_block_is_resident(const RelFileLocator *locator,
