@@ -3,8 +3,8 @@
  * slowfs.c
  *	  A file system whose reads, writes and allocations cost time.
  *
- *		slowfs [-r USECS] [-w USECS] [-a USECS] [-e FILE] FOLDER MOUNTPOINT
- *			   [-- FUSE OPTIONS]
+ *		slowfs [-r USECS] [-w USECS] [-a USECS] [-e FILE] [-E FILE]
+ *			   FOLDER MOUNTPOINT [-- FUSE OPTIONS]
  *
  * Everything is passed on to FOLDER.  Before it, a request sleeps:
  *
@@ -13,7 +13,8 @@
  *		-a	what makes room or gives it back: fallocate, truncate, create, and a
  *			write behind the space that the file has, on top of -w
  *
- * As long as the file of -e exists, writes fail with EIO.
+ * As long as the file of -e exists, writes fail with EIO; reads do so as long as
+ * that of -E exists.
  *
  * Requests run beside each other, each with its own sleep: the storage is slow to
  * answer, as one in a network is, and not narrow.  Names, sizes and the like
@@ -54,6 +55,7 @@ static long read_us = 0;
 static long write_us = 0;
 static long allocate_us = 0;
 static const char *failing = NULL;
+static const char *failing_reads = NULL;
 
 static atomic_long reads;
 static atomic_long writes;
@@ -248,6 +250,8 @@ slow_read(const char *path, char *to, size_t size, off_t offset,
 		  struct fuse_file_info *info)
 {
 	cost(&reads, read_us);
+	if (failing_reads && access(failing_reads, F_OK) == 0)
+		return -EIO;
 	return result(pread((int) info->fh, to, size, offset));
 }
 
@@ -391,7 +395,7 @@ print_counts(int signal_number)
 static void
 usage(void)
 {
-	fputs("usage: slowfs [-r USECS] [-w USECS] [-a USECS] [-e FILE]"
+	fputs("usage: slowfs [-r USECS] [-w USECS] [-a USECS] [-e FILE] [-E FILE]"
 		  " FOLDER MOUNTPOINT [-- FUSE OPTIONS]\n", stderr);
 	exit(2);
 }
@@ -405,7 +409,7 @@ main(int argc, char **argv)
 	int			option;
 	int			outcome;
 
-	while ((option = getopt(argc, argv, "+r:w:a:e:")) != -1)
+	while ((option = getopt(argc, argv, "+r:w:a:e:E:")) != -1)
 		switch (option)
 		{
 			case 'r':
@@ -419,6 +423,9 @@ main(int argc, char **argv)
 				break;
 			case 'e':
 				failing = optarg;
+				break;
+			case 'E':
+				failing_reads = optarg;
 				break;
 			default:
 				usage();

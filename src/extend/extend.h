@@ -92,6 +92,8 @@ extern void la_heap_filled(Relation rel, BlockNumber target,
 extern bool la_space_add(Relation rel, BlockNumber nblocks, uint32 npages,
 						 BufferAccessStrategy strategy, LaSpaceWhen when,
 						 bool keep, LaSpace *space);
+extern BlockNumber la_space_unused(Relation rel, BlockNumber first,
+								   BlockNumber last);
 extern void la_space_return(Relation rel, BlockNumber first, BlockNumber last);
 
 /* spare.c */

@@ -17,7 +17,8 @@
  * Nobody else notices.  Parts of the server insist on heap's own routine, but
  * only for scans, and who wants to scan the table while it is being loaded (a
  * trigger, a function in a check, pgstattuple) passes scan_begin.  The rest of
- * that load then goes on without us.
+ * that load then goes on without us; which of the pages that it had then are
+ * still empty at the end, the pages tell.
  *
  * The routine is put back at each end of the statement, an error included: the
  * frame that has put it there (hook/extend_hooks.c) catches that, and has the
@@ -453,16 +454,21 @@ la_load_end(LaLoad *load, bool is_good)
 		return;
 
 	/*
-	 * From 16 on the server takes pages from what is kept here.  If a scan, or
-	 * an invalidation, has detached us we do not know which are left.  VACUUM
-	 * will find them.
+	 * From 16 on the server takes pages from what is kept here, also when a
+	 * scan, or an invalidation, has detached us.
 	 */
 	is_known = !LA_HAVE_EXTEND_BY || rel->rd_tableam == &la_heap;
 	la_detach(rel);
 	if (!is_good)
 		return;					/* the reference goes with its owner */
-	if (is_known && load->next_free != InvalidBlockNumber)
-		la_space_return(rel, load->next_free, load->last_free);
+	if (load->next_free != InvalidBlockNumber)
+	{
+		if (!is_known)
+			load->next_free = la_space_unused(rel, load->next_free,
+											  load->last_free);
+		if (load->next_free != InvalidBlockNumber)
+			la_space_return(rel, load->next_free, load->last_free);
+	}
 	if (load->toast)
 		relation_close(load->toast, NoLock);
 	relation_close(rel, NoLock);

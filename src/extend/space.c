@@ -298,6 +298,48 @@ la_space_add(Relation rel, BlockNumber nblocks, uint32 npages,
 }
 
 static void
+la_unused_body(void *arg)
+{
+	LaSpaceRun *run = arg;
+
+	/* They are used in their order. */
+	while (run->space.npages > 0)
+	{
+		Buffer		buffer = ReadBuffer(run->rel, run->space.first);
+		bool		is_new;
+
+		LockBuffer(buffer, BUFFER_LOCK_SHARE);
+		is_new = PageIsNew(BufferGetPage(buffer));
+		UnlockReleaseBuffer(buffer);
+		if (is_new)
+			break;
+		run->space.first++;
+		run->space.npages--;
+	}
+}
+
+/*
+ * The first of the pages that a load has kept and not used, or
+ * InvalidBlockNumber if it has used all, or that cannot be found out.
+ */
+BlockNumber
+la_space_unused(Relation rel, BlockNumber first, BlockNumber last)
+{
+	LaSpaceRun	run;
+
+	memset(&run, 0, sizeof(run));
+	run.rel = rel;
+	run.space.first = first;
+	run.space.npages = last - first + 1;
+	if (!la_guard_run_once(la_unused_body, &run))
+	{
+		la_extend_count(&(LaExtendCounters) {.errors_total = 1});
+		return InvalidBlockNumber;
+	}
+	return run.space.npages > 0 ? run.space.first : InvalidBlockNumber;
+}
+
+static void
 la_return_body(void *arg)
 {
 	LaSpaceRun *run = arg;

@@ -73,6 +73,9 @@
 /* A worker without work looks round this often, for what has no latch. */
 #define LA_IDLE_TIMEOUT_MS	60000L
 
+/* The rings of all workers are at most this fraction of shared buffers. */
+#define LA_RINGS_DIVISOR	2
+
 /* One piece of a request, for la_guard_run(). */
 typedef struct LaPiece
 {
@@ -400,7 +403,9 @@ la_is_on(const char *setting)
 static void
 la_worker_configure(void)
 {
-	int			kb = la_ring_size / la_service->nworkers;
+	/* Together they are a part of shared buffers at most, however many. */
+	int64		most_kb = (int64) NBuffers * (BLCKSZ / 1024) / LA_RINGS_DIVISOR;
+	int			kb = Min(la_ring_size, most_kb) / la_service->nworkers;
 
 	la_damage_is_ignored = la_is_on("zero_damaged_pages") ||
 		la_is_on("ignore_checksum_failure");

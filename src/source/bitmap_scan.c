@@ -52,7 +52,8 @@
  * LA_VAIN_FILLS windows of advice: then all is in its page cache.  The kernel
  * counts what it reads for each process, so no block needs to be left out to
  * find that out, as it is with index scans.  After that it must wait longer
- * each time before it tries again.
+ * each time before it tries again.  Not every file system is counted (FUSE is
+ * not), so this is believed only once a read of this scan was.
  *
  * The stream of 18 does most of it by itself.  There a scan must also have
  * waited for a third of the time that LA_BITMAP_MEASURE blocks took; a dense
@@ -177,6 +178,8 @@ struct LaBitmapScan
 	long		sleeps;			/* voluntary context switches, likewise */
 	bool		is_stale;		/* time has passed outside the executor */
 	int			quiet;			/* reads without a wait, saturating */
+	long		kernel_reads;	/* LaUsage.reads at the first look, or -1 */
+	bool		is_counted;		/* it has changed since */
 
 	/* what was seen of use */
 	int64		visited;		/* blocks, in all rounds */
@@ -511,15 +514,15 @@ la_bitmap_fill(LaBitmapScan *scan)
 		return;
 	}
 	if (counters->windows_total == nwindows || scan->window->nruns == 0 ||
-		scan->window->method->id != LA_METHOD_ADVICE ||
-		!la_reads_are_counted())
+		scan->window->method->id != LA_METHOD_ADVICE)
 		return;
 	if (after.reads != before.reads)
 	{
+		scan->is_counted = true;
 		scan->vain = 0;
 		scan->hold = LA_FIRST_HOLD;
 	}
-	else if (++scan->vain >= LA_VAIN_FILLS && !la_pace_at_once(&scan->pace))
+	else if (scan->is_counted && ++scan->vain >= LA_VAIN_FILLS && !la_pace_at_once(&scan->pace))
 		la_bitmap_hold(scan);
 }
 
@@ -607,7 +610,7 @@ static bool
 la_bitmap_watch(LaBitmapScan *scan)
 {
 	int64		reads = la_blocks_read();
-	long		sleeps;
+	LaUsage		usage;
 	bool		waited;
 
 	if (la_pace_at_once(&scan->pace))
@@ -623,9 +626,13 @@ la_bitmap_watch(LaBitmapScan *scan)
 	if (scan->quiet >= LA_QUIET_AFTER && scan->visited % LA_QUIET_SKIP != 0)
 		return la_pace_watch(&scan->pace, false);
 
-	sleeps = la_sleeps();
-	waited = sleeps != scan->sleeps && !scan->is_stale;
-	scan->sleeps = sleeps;
+	la_usage(&usage);
+	if (scan->kernel_reads < 0)
+		scan->kernel_reads = usage.reads;
+	else if (usage.reads != scan->kernel_reads)
+		scan->is_counted = true;
+	waited = usage.sleeps != scan->sleeps && !scan->is_stale;
+	scan->sleeps = usage.sleeps;
 	scan->is_stale = false;
 	scan->quiet = waited ? 0 : scan->quiet + 1;
 	return la_pace_watch(&scan->pace, waited) &&
@@ -816,6 +823,7 @@ la_bitmap_scan_register(MemoryContext query_context, BitmapHeapScanState *node)
 	scan->current = InvalidBlockNumber;
 	BlockIdSet(&scan->current_id, InvalidBlockNumber);
 	scan->hold = LA_FIRST_HOLD;
+	scan->kernel_reads = -1;
 
 	if (node->bitmapqualorig != NULL)
 		node->bitmapqualorig = la_tap_create(scan, node->bitmapqualorig);

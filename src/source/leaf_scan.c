@@ -46,6 +46,9 @@
  * of all of them, because which it will get is not known; the pages it passes
  * over were somebody else's and not wasted.
  *
+ * A page that was split since the walk has named it has a new neighbour, which
+ * is not in the window.  The scan goes there and then on to what is in it.
+ *
  * A scan with IN-lists, or a skip scan, descends again for the next value when
  * that is far away.  The move is not one to a neighbour then: the window is
  * dropped, and looking ahead begins again only when the scan goes from
@@ -75,6 +78,9 @@
 
 /* And before the values of its arrays are no bound any more. */
 #define LA_ARRAY_ADJACENT	8
+
+/* Neighbours in a row that nobody foresaw, before the window is given up. */
+#define LA_MAX_UNFORESEEN	8
 
 /* Moves in a row without a read, after which all is taken for cached. */
 #define LA_CACHED_AFTER		4
@@ -242,6 +248,7 @@ la_leaf_drop(LaLeafScan *leaf)
 		la_window_drop(leaf->window, InvalidBlockNumber);
 		la_leaf_walk_restart(leaf->walk);
 	}
+	leaf->unforeseen = 0;
 	if (leaf->state != LA_LEAF_OUT)
 		la_leaf_enter(leaf, LA_LEAF_WATCHING);
 }
@@ -428,9 +435,15 @@ la_leaf_start(LaLeafScan *leaf)
  * The scan has come to another page while a window is open.
  */
 static void
-la_leaf_step(LaLeafScan *leaf, BlockNumber blkno)
+la_leaf_step(LaLeafScan *leaf, BlockNumber blkno, bool is_adjacent)
 {
-	if (la_window_step(leaf->window, blkno) != LA_STEP_MATCHED)
+	LaStep		step = la_window_step(leaf->window, blkno);
+
+	if (step == LA_STEP_MATCHED)
+		leaf->unforeseen = 0;
+	else if (step == LA_STEP_EMPTY || !is_adjacent ||
+			 leaf->desc->parallel_scan != NULL ||
+			 ++leaf->unforeseen > LA_MAX_UNFORESEEN)
 	{
 		/* It has jumped, or overtaken us. */
 		la_leaf_drop(leaf);
@@ -567,7 +580,7 @@ la_leaf_moved(LaLeafScan *leaf, ScanDirection direction, bool is_adjacent,
 		la_leaf_judge_looking(leaf, crossing);
 	else
 		la_leaf_judge_watching(leaf, crossing);
-	la_leaf_step(leaf, blkno);
+	la_leaf_step(leaf, blkno, is_adjacent);
 }
 
 /*

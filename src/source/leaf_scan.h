@@ -65,6 +65,7 @@ typedef struct LaLeafScan
 	bool		has_read;		/* a leaf page was read lately */
 	int			cached;			/* moves in a row without a read */
 	uint32		quiet_reads;	/* pages read since the last wait */
+	int			unforeseen;		/* neighbours in a row that no one foresaw */
 	bool		start_wanted;	/* the pace has said so */
 
 	/* the work of looking ahead; NULL until it starts: see window.c */

@@ -124,9 +124,9 @@ typedef struct LaSeqScan
 	/* immutable */
 	SeqScanState *node;
 	ExecProcNodeMtd server_exec;	/* the node's execution function before */
-	bool		is_parallel;
 
 	LaSeqState	state;
+	bool		is_parallel;	/* shared; see la_seq_note_sharing() */
 	BlockNumber current;		/* the block of the last row */
 	bool		has_begun;		/* "frontier" is open */
 	uint64		began_at;		/* position */
@@ -268,6 +268,34 @@ la_seq_position(const LaSeqScan *scan, BlockNumber blkno)
 }
 
 /*
+ * What the processes of a parallel query know a scan by.
+ */
+static uint64
+la_parallel_key(const SeqScanState *node)
+{
+	return ((uint64) (la_leader_slot() + 1) << 32) |
+		(uint32) (node->ss.ps.plan->plan_node_id + 1);
+}
+
+/*
+ * Is the scan of a parallel plan shared with others, this time?  The executor
+ * runs such a plan alone where it may be stopped after some rows (a portal that
+ * a client fetches from).
+ */
+static void
+la_seq_note_sharing(LaSeqScan *scan)
+{
+	bool		is_shared = scan->node->ss.ps.plan->parallel_aware &&
+		scan->node->ss.ss_currentScanDesc->rs_parallel != NULL;
+
+	if (is_shared == scan->is_parallel)
+		return;
+	la_frontier_release(&scan->frontier);
+	scan->is_parallel = is_shared;
+	scan->frontier.key = is_shared ? la_parallel_key(scan->node) : 0;
+}
+
+/*
  * The first row of a scan, or of a scan that starts anew.
  */
 static void
@@ -279,6 +307,7 @@ la_seq_begin(LaSeqScan *scan, BlockNumber blkno)
 	BlockNumber start = blkno;
 	BlockNumber nblocks;
 
+	la_seq_note_sharing(scan);
 	if (rel->rd_tableam == GetHeapamTableAmRoutine() && !scan->is_parallel)
 	{
 		/* The blocks before the first row count, too. */
@@ -600,16 +629,6 @@ la_seq_scan_is_wanted(SeqScanState *node)
 		!la_was_small(rel->rd_rel) &&
 		RelationGetNumberOfBlocks(rel) >= (BlockNumber) la_min_table_size &&
 		la_is_servers_own(node->ss.ps.ExecProcNodeReal);
-}
-
-/*
- * What the processes of a parallel query know a scan by.
- */
-static uint64
-la_parallel_key(const SeqScanState *node)
-{
-	return ((uint64) (la_leader_slot() + 1) << 32) |
-		(uint32) (node->ss.ps.plan->plan_node_id + 1);
 }
 
 /*

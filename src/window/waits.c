@@ -16,7 +16,6 @@
 
 #include <sys/resource.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "window/waits.h"
 
@@ -43,20 +42,6 @@ la_usage(LaUsage *usage)
 	(void) getrusage(LA_RUSAGE_WHO, &r);
 	usage->sleeps = r.ru_nvcsw;
 	usage->reads = r.ru_inblock;
-}
-
-/*
- * Does the kernel count what it reads for a process?  Linux does if it was
- * built to; then it has this file.
- */
-bool
-la_reads_are_counted(void)
-{
-	static int	answer = -1;
-
-	if (answer < 0)
-		answer = access("/proc/self/io", F_OK) == 0;
-	return answer == 1;
 }
 
 /*

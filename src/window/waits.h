@@ -48,7 +48,6 @@ typedef struct LaWaitShare
 extern bool la_wait_share_is_high(LaWaitShare *share, uint64 position,
 								  uint64 length);
 extern void la_usage(LaUsage *usage);
-extern bool la_reads_are_counted(void);
 extern long la_sleeps(void);
 extern bool la_has_slept(void);
 extern int64 la_cpu_ns(void);

@@ -401,10 +401,11 @@ def slow_tablespace(
     read_us: int = 0,
     allocate_us: int = 0,
     failing: Path | None = None,
+    failing_reads: Path | None = None,
 ) -> Iterator[None]:
     """Give a cluster a tablespace, "slow", where reading or allocating costs time.
 
-    While the file *failing* exists, writes there fail.
+    While the file *failing* exists, writes there fail; while *failing_reads* does, reads.
 
     The cluster is stopped at the end, so that the storage can be taken away.
     """
@@ -417,6 +418,7 @@ def slow_tablespace(
         write_us=0,
         allocate_us=allocate_us,
         failing=failing,
+        failing_reads=failing_reads,
         log=print,
     ) as place:
         folder = place / "tablespace"

@@ -31,6 +31,7 @@ from support import (
     plan_nodes,
     rows,
     script,
+    signal_backend,
     until,
     value,
 )
@@ -555,10 +556,17 @@ def crashing(own_cluster: NewCluster) -> Cluster:
     return cluster
 
 
-def test_crash(crashing: Cluster) -> None:
+LOADING = (
+    "SELECT pid FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND state = 'active'"
+    " AND query ~ '^(INSERT|COPY|CREATE)' ORDER BY query"
+)
+
+
+@pytest.mark.parametrize("how", ["stop", "kill"])
+def test_crash(crashing: Cluster, how: str) -> None:
     """A server that goes in the middle of loads comes back with a sound table."""
     cluster = crashing
-    for delay in (0.05, 0.2, 0.4):
+    for turn, delay in enumerate((0.05, 0.2, 0.4)):
 
         def fill(statement: str) -> None:
             try:
@@ -575,6 +583,17 @@ def test_crash(crashing: Cluster) -> None:
         for thread in threads:
             thread.start()
         time.sleep(delay)
+        if how == "kill":
+            # Of each kind once; all others go down with it.
+            with connect(cluster) as connection:
+                loading = rows(connection, LOADING)
+                while len(loading) < len(CRASHES):
+                    loading = rows(connection, LOADING)
+            signal_backend(loading[turn][0], "KILL")
+            for _ in range(300):
+                if not (cluster.data / "postmaster.pid").exists():
+                    break
+                time.sleep(0.1)
         cluster.stop("immediate")
         for thread in threads:
             thread.join()
@@ -589,7 +608,7 @@ def test_crash(crashing: Cluster) -> None:
             assert found.lost == 0, found
             connection.execute("INSERT INTO filled SELECT * FROM source")
             again = pages(connection, "filled")
-            assert again.size <= max(found.size, again.used + again.used // SIXTEENTH + 2)
+            assert again.size <= max(found.size, again.used + again.size // SIXTEENTH + 2)
             assert value(connection, "SELECT count(*) FROM filled") == kept + ROWS
             sound(connection, "filled")
 

@@ -174,7 +174,28 @@ def test_scan_in_the_middle_of_a_copy(corners: Cluster, connection: Connection) 
     assert answer(connection, "filled") == answer(connection, "source")
     assert value(connection, TAKEN_FOR_EMPTY) <= 1
     sound(connection, "filled")
-    # What was not given back is found by VACUUM.
+    # What the server has added for itself after the scan, VACUUM finds.
     connection.execute("VACUUM filled")
     assert pages(connection, "filled").lost == 0
     assert rows(connection, "SELECT count(*) FROM filled WHERE a <= 0") == [(0,)]
+
+
+def test_scan_at_the_end_of_a_copy(corners: Cluster, connection: Connection) -> None:
+    """What the load still had then, and has not used, goes into the free space map."""
+    last = value(connection, "SELECT max(a) FROM source")
+    connection.execute("CREATE TABLE filled (a int, b text)")
+    connection.execute(LOOKS_ONCE.replace("70000", str(last - 5)))
+    try:
+        connection.execute(
+            "CREATE TRIGGER looks BEFORE INSERT ON filled"
+            " FOR EACH ROW EXECUTE FUNCTION looks_once()"
+        )
+        connection.execute(f"COPY filled FROM '{corners.dir}/source.copy' WHERE a < 70000")
+        before = pages(connection, "filled")
+        connection.execute(f"COPY filled FROM '{corners.dir}/source.copy' WHERE a >= 70000")
+    finally:
+        connection.execute(LOOKS_ONCE)
+    assert before.lost == 0
+    assert pages(connection, "filled").lost == 0
+    assert value(connection, TAKEN_FOR_EMPTY) <= 1
+    assert answer(connection, "filled") == answer(connection, "source")

@@ -24,7 +24,9 @@ from support import (
     SEQUENTIAL_SCANS,
     Connection,
     LogWatch,
+    cold_index,
     connect,
+    gained,
     has_extension,
     pins,
     require_node,
@@ -73,6 +75,37 @@ KINDS = {
         "enable_bitmapscan": "on", "enable_indexscan": "off", "enable_indexonlyscan": "off",
     },
 }  # fmt: skip
+
+
+def test_split_in_front_of_the_scan(own_cluster: NewCluster) -> None:
+    """The new neighbour of a page that was split is not foreseen; what comes after it was."""
+    cluster = own_cluster({"shared_buffers": "16MB"})
+    query = "SELECT k FROM ahead ORDER BY k"
+    with LogWatch(cluster), connect(cluster) as connection, connect(cluster) as other:
+        script(
+            connection,
+            "CREATE TABLE ahead (k int, pad text) WITH (autovacuum_enabled = off);"
+            "INSERT INTO ahead SELECT g, repeat('p', 90) FROM generate_series(1, 30000) g;"
+            "CREATE INDEX ahead_k ON ahead (k) INCLUDE (pad) WITH (fillfactor = 50);"
+            "VACUUM (FREEZE, ANALYZE) ahead",
+        )
+        settings(connection, **COMMON, **KINDS["Index Only Scan"])
+        require_node(connection, query, "Index Only Scan")
+        cold_index(connection, "ahead_k")
+        with gained(connection) as change:
+            connection.execute("BEGIN")
+            connection.execute(f"DECLARE c CURSOR FOR {query}")
+            found = rows(connection, "FETCH 6000 FROM c")
+            # Some pages further on; into three, as much as one key can.
+            other.execute(
+                "INSERT INTO ahead SELECT 6200, repeat('p', 90) FROM generate_series(1, 150) g"
+            )
+            found += rows(connection, "FETCH ALL FROM c")
+            connection.execute("COMMIT")
+        assert found == [(k,) for k in range(1, 30001)]
+        assert change.scans >= 1
+        assert change.blocks_used > 300
+        assert change.blocks_wasted <= 2
 
 
 def split(connection: Connection, choice: random.Random) -> None:

@@ -228,7 +228,7 @@ def test_vacuum_with_large_rings(own_cluster: NewCluster, server: Server) -> Non
     if server.major >= 18:
         pytest.skip("18 reads these ahead itself")
     cluster = own_cluster(
-        {**CONF, "shared_buffers": "128MB", "pg_lookahead.io_workers": "8",
+        {**CONF, "shared_buffers": "256MB", "pg_lookahead.io_workers": "8",
          "pg_lookahead.ring_size": "128MB", "max_worker_processes": "20"}
     )  # fmt: skip
     passed = "SELECT sum(blocks_passed) FROM pg_stat_lookahead_io"

@@ -561,6 +561,31 @@ def test_a_scan_at_its_end_takes_no_share(tables: Cluster) -> None:
         connection.execute("COMMIT")
 
 
+@pytest.mark.parametrize("method", METHODS)
+def test_parallel_plan_without_processes(tables: Cluster, method: str) -> None:
+    """One whose rows are counted, as PL/pgSQL does for INTO, is run by the leader alone."""
+    query = "SELECT count(*), sum(id) FROM long"
+    with connect(tables) as connection:
+        scanning(connection, method, max_parallel_workers_per_gather=2, parallel_setup_cost=0,
+                 parallel_tuple_cost=0, min_parallel_table_scan_size=0)  # fmt: skip
+        require_node(connection, query, "Gather")
+        expected = rows(connection, query)
+        connection.execute(
+            "CREATE OR REPLACE FUNCTION counted(OUT n bigint, OUT s bigint) LANGUAGE plpgsql AS"
+            f" 'BEGIN {query.replace(' FROM', ' INTO n, s FROM')}; END'"
+        )
+        assert rows(connection, "SELECT * FROM counted()") == expected
+        for _ in range(2):
+            cold(connection, "long")
+            with gained(connection) as change:
+                assert rows(connection, "SELECT * FROM counted()") == expected
+            assert change.scans == 1
+            assert change.blocks_issued > MIN_BLOCKS / 2
+            assert change.blocks_wasted == 0
+            assert not change.errors
+        assert rows(connection, "TABLE pg_stat_lookahead_owners") == []
+
+
 def test_small_fetches(own_cluster: NewCluster, server: Server) -> None:
     """Waits count although each FETCH ends before anybody looks for them."""
     if server.major not in (16, 17):

@@ -378,6 +378,20 @@ def test_many_workers(own_cluster: NewCluster) -> None:
     cluster.close()
 
 
+def test_rings_are_a_part_of_shared_buffers(own_cluster: NewCluster) -> None:
+    """However many workers there are, and however much they are to have."""
+    cluster = own_cluster(
+        {"pg_lookahead.io_workers": "16", "shared_buffers": "16MB", "max_worker_processes": "24",
+         "pg_lookahead.ring_size": "1GB"}
+    )  # fmt: skip
+    with connect(cluster) as connection:
+        until_served(connection)
+        until(connection, "count(*) = 16 AND min(ring_blocks) > 0 FROM pg_stat_lookahead_io")
+        rings = value(connection, "SELECT sum(ring_blocks) FROM pg_stat_lookahead_io")
+        assert rings <= 2048 / 2
+    cluster.close()
+
+
 def test_fewer_processes_than_workers(own_cluster: NewCluster) -> None:
     """Those that max_worker_processes leaves no room for are missing; the rest serve."""
     cluster = own_cluster({"pg_lookahead.io_workers": "4", "max_worker_processes": "2"})

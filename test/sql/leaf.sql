@@ -26,7 +26,7 @@ VACUUM (FREEZE, ANALYZE) leaves;
 -- Runs a query without look-ahead, with it on a cold index, and without any
 -- index, and compares.
 CREATE FUNCTION check_leaves(name text, query text, pattern text, index regclass,
-                             plain boolean DEFAULT true)
+                             plain boolean DEFAULT true, may_waste int DEFAULT 2)
 RETURNS TABLE (test text, has_rows boolean, verdict text)
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -63,7 +63,7 @@ BEGIN
             wrong := wrong || (method || ': wrong answer');
         ELSIF after.blocks_issued = before.blocks_issued THEN
             wrong := wrong || (method || ': did not look ahead');
-        ELSIF after.blocks_wasted - before.blocks_wasted > 2 THEN
+        ELSIF after.blocks_wasted - before.blocks_wasted > may_waste THEN
             wrong := wrong || (method || ': wasted ' || after.blocks_wasted - before.blocks_wasted);
         END IF;
     END LOOP;
@@ -116,6 +116,13 @@ SELECT * FROM check_leaves('bitmap', 'SELECT sum(a) FROM leaves WHERE d < 9000',
                            'Bitmap Index Scan on leaves_include', 'leaves_include', false);
 SELECT * FROM check_leaves('bitmap of two', 'SELECT sum(a) FROM leaves WHERE d < 9000 OR b = 7',
                            'BitmapOr', 'leaves_include', false);
+-- each of the two
+SELECT la.require_plan('SELECT sum(a) FROM leaves WHERE d < 9000 OR b = 7', 'leaves_dup');
+SELECT la.cold('leaves_include'), la.cold('leaves_dup');
+SELECT pg_stat_lookahead_reset();
+SELECT sum(a) FROM leaves WHERE d < 9000 OR b = 7;
+SELECT relname, blocks_issued > 0 FROM pg_stat_lookahead
+ WHERE relname IN ('leaves_include', 'leaves_dup') ORDER BY relname;
 SELECT * FROM check_leaves('bitmap of a list', 'SELECT sum(d) FROM leaves WHERE b IN (1, 5, 6)',
                            'Bitmap Index Scan on leaves_', 'leaves_dup', false);
 SELECT * FROM check_leaves('bitmap of duplicates', 'SELECT sum(d) FROM leaves WHERE b BETWEEN 2 AND 6',
@@ -126,8 +133,7 @@ SET enable_indexonlyscan = on;
 
 -- lists and, in 18, skip scans may jump
 SELECT * FROM check_leaves('list', 'SELECT b, a FROM leaves WHERE b IN (1, 5, 6) ORDER BY b, a',
-                           'Index Only Scan using leaves_b_a', 'leaves_b_a')
- WHERE verdict !~ 'wasted';
+                           'Index Only Scan using leaves_b_a', 'leaves_b_a', may_waste => 30);
 -- nothing to look ahead of: one page, no page
 CREATE TABLE small (a int PRIMARY KEY);
 VACUUM small;

@@ -339,16 +339,25 @@ def platform(facts: Facts) -> Iterator[Finding]:
         return
     if uses_aio(facts) or facts.method == "worker" or is_switched_off(facts):
         return
-    commands: tuple[str, ...] = ()
-    if facts.major >= 18:
-        commands = (f"ALTER SYSTEM SET {LIBRARY}.method = 'aio';", RELOAD)
+    has_aio = facts.major >= 18 and facts.value("io_method") != "sync"
+    forced = facts.value(f"{LIBRARY}.method") == "advice"
+    if has_aio and not forced:
+        return  # the asynchronous reads need no advice
+    if has_aio:
+        mended = 'With "auto" the server\'s asynchronous I/O reads.'
+        commands = (f"ALTER SYSTEM RESET {LIBRARY}.method;", RELOAD)
+    elif facts.major >= 18:
+        mended = "The server's asynchronous I/O can read ahead without it."
+        commands = ("ALTER SYSTEM SET io_method = 'worker';", restart(facts))
+    else:
+        mended = "The I/O service can read ahead without it."
+        commands = (f"ALTER SYSTEM SET {LIBRARY}.io_workers = 2;", restart(facts))
     yield Finding(
         "no-advice",
         PROBLEM,
         "This platform has no posix_fadvise()",
-        "The kernel cannot be told what will be read."
-        + ("" if commands else " PostgreSQL 18 reads asynchronously without it."),
-        commands or ("pg_upgrade to PostgreSQL 18",),
+        f"The kernel cannot be told what will be read. {mended}",
+        commands,
     )
 
 

@@ -46,10 +46,13 @@ def program(log: Callable[[str], None]) -> Path:
     )
     if asked.returncode:
         raise LookaheadError(f"pkg-config does not know fuse3:\n{asked.stderr.strip()}")
-    command = ["cc", "-O2", "-Wall", str(SOURCE), "-o", str(place), *shlex.split(asked.stdout)]
+    # Others may be building or starting it at this moment.
+    fresh = place.with_name(f"{place.name}.{os.getpid()}")
+    command = ["cc", "-O2", "-Wall", str(SOURCE), "-o", str(fresh), *shlex.split(asked.stdout)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise LookaheadError(f"could not build {SOURCE.name}:\n{done.stderr.strip()}")
+    fresh.replace(place)
     return place
 
 
@@ -61,11 +64,12 @@ def mounted(
     write_us: int,
     allocate_us: int,
     failing: Path | None = None,
+    failing_reads: Path | None = None,
     log: Callable[[str], None],
 ) -> Iterator[Path]:
     """Mount slow storage below *folder*; yield the place, which the server may write to.
 
-    While the file *failing* exists, writes fail.
+    While the file *failing* exists, writes fail; while *failing_reads* does, reads.
     """
     built = program(log)
     behind, place = folder / "behind", folder / "slow"
@@ -74,7 +78,9 @@ def mounted(
         privilege.give(made)
     command = [
         str(built), "-r", str(read_us), "-w", str(write_us), "-a", str(allocate_us),
-        *(["-e", str(failing)] if failing else []), str(behind), str(place),
+        *(["-e", str(failing)] if failing else []),
+        *(["-E", str(failing_reads)] if failing_reads else []),
+        str(behind), str(place),
     ]  # fmt: skip
     output = (folder / "slowfs.log").open("w")
     process = subprocess.Popen(command, stdout=output, stderr=output, start_new_session=True)

@@ -359,12 +359,26 @@ def test_synchronous_reads_are_fine_with_advice() -> None:
 
 
 def test_platform_without_advice() -> None:
+    build = "PostgreSQL 18.6 on aarch64-apple-darwin24"
     given = facts(
-        {"io_method": None}, version_num=170011, build="PostgreSQL 17.11 on x86_64-apple-darwin"
+        {"io_method": None},
+        version_num=170011,
+        build="PostgreSQL 17.11 on x86_64-apple-darwin",
+        method="none",
     )
-    assert only(examine(given), "no-advice").severity == PROBLEM
-    given = facts(build="PostgreSQL 18.6 on aarch64-apple-darwin24", method="none")
-    assert only(examine(given), "no-advice").commands[0].endswith("= 'aio';")
+    finding = only(examine(given), "no-advice")
+    assert finding.severity == PROBLEM
+    assert finding.commands[0] == "ALTER SYSTEM SET pg_lookahead.io_workers = 2;"
+    # Once the service runs, or on 18 by itself, there is nothing to mend.
+    assert examine(replace(given, method="worker")) == []
+    assert examine(facts({"io_workers": "16"}, build=build, method="aio")) == []
+    assert examine(facts(build=build, method=None, reason=None)) == []
+    given = facts({"io_method": "sync"}, build=build, method="none")
+    finding = only(examine(given), "no-advice")
+    assert finding.commands[0] == "ALTER SYSTEM SET io_method = 'worker';"
+    given = facts({"pg_lookahead__method": "advice"}, build=build, method="none")
+    finding = only(examine(given), "no-advice")
+    assert finding.commands[0] == "ALTER SYSTEM RESET pg_lookahead.method;"
 
 
 def test_platform_where_the_setting_cannot_be_raised() -> None:

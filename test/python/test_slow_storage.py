@@ -1,0 +1,206 @@
+"""With the default settings, on storage that takes a millisecond for a read, or that fails.
+
+Elsewhere look-ahead is made to start with the first row.  Here nothing of it is
+set: it has to see by itself that a scan waits, and that one does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+from lookahead.cluster import Cluster, evict
+from lookahead.servers import Server
+
+from conftest import NewCluster
+from support import (
+    INDEX_SCANS,
+    SEQUENTIAL_SCANS,
+    Connection,
+    LogWatch,
+    connect,
+    gained,
+    require_node,
+    rows,
+    script,
+    settings,
+    slow_tablespace,
+    until_served,
+    value,
+)
+
+ROWS = 6000
+
+# A row for each block, in no order of the index; a leaf page has 15 keys.
+SETUP = f"""
+CREATE TABLE far (a int, f text) WITH (autovacuum_enabled = off) TABLESPACE slow;
+ALTER TABLE far ALTER f SET STORAGE plain;
+INSERT INTO far SELECT i, repeat('x', 5000) FROM generate_series(1, {ROWS}) i ORDER BY md5(i::text);
+CREATE INDEX far_a ON far (a) TABLESPACE slow;
+CREATE TABLE keys (k text COLLATE "C") WITH (autovacuum_enabled = off) TABLESPACE slow;
+INSERT INTO keys SELECT lpad(i::text, 500, '0') FROM generate_series(1, {ROWS}) i;
+CREATE INDEX keys_k ON keys (k) TABLESPACE slow;
+VACUUM (FREEZE, ANALYZE) far;
+VACUUM (FREEZE, ANALYZE) keys;
+CREATE TABLE few (b int) TABLESPACE slow;
+INSERT INTO few SELECT i FROM generate_series(1, 100) i;
+VACUUM (FREEZE, ANALYZE) few
+"""
+
+BITMAP_SCANS = {**INDEX_SCANS, "enable_bitmapscan": "on", "enable_indexscan": "off"}
+
+# name: (settings, node, index, query, answer)
+SCANS = {
+    "index": (
+        {**INDEX_SCANS, "enable_indexonlyscan": "off"}, "Index Scan", "far_a",
+        "SELECT count(f) FROM (SELECT f FROM far ORDER BY a OFFSET 0) s", ROWS,
+    ),
+    "index_only_backward": (
+        INDEX_SCANS, "Index Only Scan", "keys_k",
+        "SELECT count(k) FROM (SELECT k FROM keys ORDER BY k DESC OFFSET 0) s", ROWS,
+    ),
+    "bitmap": (
+        BITMAP_SCANS, "Bitmap Heap Scan", None,
+        "SELECT count(f) FROM far WHERE a % 3 < 9 AND a < 3001", 3000,
+    ),
+    "sequential": (
+        SEQUENTIAL_SCANS, "Seq Scan", None, "SELECT count(f) FROM far", ROWS,
+    ),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def slow(own_cluster: NewCluster, server: Server) -> Iterator[Cluster]:
+    """A server on which nothing of ours is set, but how small a table may be."""
+    cluster = own_cluster(
+        {
+            "pg_lookahead.start_after": "8",
+            "pg_lookahead.min_table_size": "8MB",
+            "shared_buffers": "128MB",
+        }
+    )
+    with slow_tablespace(cluster, read_us=1000, failing_reads=cluster.dir / "failing"):
+        with connect(cluster) as connection:
+            script(connection, SETUP)
+        yield cluster
+
+
+@pytest.fixture
+def failing(slow: Cluster) -> Iterator[Path]:
+    """Reads fail while this file is there."""
+    path = slow.dir / "failing"
+    yield path
+    path.unlink(missing_ok=True)
+
+
+def make_cold(cluster: Cluster) -> None:
+    """Empty shared buffers, and the kernel's page cache of the slow storage."""
+    cluster.restart()
+    for place in (cluster.data / "pg_tblspc").iterdir():
+        evict(place.resolve())
+
+
+def scanning(connection: Connection, server: Server, name: str) -> tuple[str, int]:
+    """Have a session make a scan; return its query and the answer."""
+    planner, node, index, query, expected = SCANS[name]
+    if server.major < 18:
+        until_served(connection)
+    settings(connection, **planner)
+    # The catalogs, the service's files: what would wait the first time.
+    assert rows(connection, "SELECT count(*) FROM few") == [(100,)]
+    require_node(connection, query, node, index)
+    return query, expected
+
+
+def need(server: Server, name: str) -> None:
+    if name == "sequential" and server.major >= 18:
+        pytest.skip("the server reads sequential scans ahead itself")
+
+
+@pytest.mark.parametrize("name", SCANS)
+def test_starts_by_itself(slow: Cluster, server: Server, name: str) -> None:
+    need(server, name)
+    make_cold(slow)
+    with LogWatch(slow), connect(slow) as connection:
+        query, expected = scanning(connection, server, name)
+        table = "keys_k" if name == "index_only_backward" else "far"
+        size = value(connection, "SELECT pg_relation_size(%s::regclass) / 8192", (table,))
+        with gained(connection) as change:
+            assert value(connection, query) == expected
+        assert change.scans >= 1
+        assert change.blocks_used > size / 3
+        assert change.blocks_wasted <= size / 50
+        assert not change.errors
+
+        # Now all is in shared buffers, where nothing waits.
+        with gained(connection) as change:
+            assert value(connection, query) == expected
+        assert change.blocks_issued == 0
+
+
+@pytest.mark.parametrize("name", SCANS)
+def test_stays_away_where_nothing_waits(slow: Cluster, server: Server, name: str) -> None:
+    """Of what is in the kernel's page cache almost nothing is asked for."""
+    need(server, name)
+    if name == "bitmap" and server.major >= 18:
+        pytest.skip("the server's own I/O workers do the reading, and are waited for")
+    with LogWatch(slow), connect(slow) as connection:
+        query, expected = scanning(connection, server, name)
+        value(connection, query)
+    # On a busy machine somebody may have to be waited for all the same.
+    for _ in range(3):
+        slow.restart()
+        with LogWatch(slow), connect(slow) as connection:
+            query, expected = scanning(connection, server, name)
+            with gained(connection) as change:
+                assert value(connection, query) == expected
+        if change.blocks_issued < ROWS / 25:
+            return
+    raise AssertionError(change)
+
+
+@pytest.mark.parametrize("name", SCANS)
+def test_reads_fail(slow: Cluster, server: Server, failing: Path, name: str) -> None:
+    """The query meets the error itself, says so, and is right as soon as reads are good again."""
+    need(server, name)
+    make_cold(slow)
+    allowed = "could not read block|could not prefetch|Input/output error"
+    with LogWatch(slow, allowed=[allowed]), connect(slow) as connection:
+        query, expected = scanning(connection, server, name)
+        settings(connection, pg_lookahead__start_after=0)
+        failing.touch()
+        with pytest.raises(psycopg.errors.IoError, match="could not read block"):
+            connection.execute(query)
+        failing.unlink()
+        assert value(connection, query) == expected
+
+
+METHODS_THAT_READ = ("worker", "aio")
+
+
+@pytest.mark.parametrize("method", METHODS_THAT_READ)
+def test_reads_ahead_fail(slow: Cluster, server: Server, failing: Path, method: str) -> None:
+    """A row that is in shared buffers is returned, though what lies ahead cannot be read."""
+    if method == "aio" and server.major < 18:
+        pytest.skip("asynchronous I/O is of 18 and later")
+    if method == "worker" and server.major >= 18:
+        pytest.skip("18 has no I/O service unless it is asked for")
+    make_cold(slow)
+    first = "SELECT a FROM (SELECT a, f FROM far ORDER BY a OFFSET 0) s WHERE f <> '' LIMIT 1"
+    allowed = "could not read block|Input/output error"
+    with LogWatch(slow, allowed=[allowed]), connect(slow) as connection:
+        scanning(connection, server, "index")
+        settings(connection, pg_lookahead__enabled="off")
+        assert rows(connection, first) == [(1,)]
+        settings(connection, pg_lookahead__enabled="on", pg_lookahead__method=method,
+                 pg_lookahead__start_after=0)  # fmt: skip
+        failing.touch()
+        with gained(connection) as change:
+            for _ in range(5):
+                assert rows(connection, first) == [(1,)]
+        assert change.blocks_issued > 0
+        failing.unlink()
+        query, expected = SCANS["index"][3:]
+        assert value(connection, query) == expected
