@@ -96,9 +96,9 @@ def test_split_in_front_of_the_scan(own_cluster: NewCluster) -> None:
             connection.execute("BEGIN")
             connection.execute(f"DECLARE c CURSOR FOR {query}")
             found = rows(connection, "FETCH 6000 FROM c")
-            # Some pages further on; into three, as much as one key can.
+            # In front of the scout, which may be a thousand entries ahead, and in the window.
             other.execute(
-                "INSERT INTO ahead SELECT 6200, repeat('p', 90) FROM generate_series(1, 150) g"
+                "INSERT INTO ahead SELECT 7400, repeat('p', 90) FROM generate_series(1, 150) g"
             )
             found += rows(connection, "FETCH ALL FROM c")
             connection.execute("COMMIT")
