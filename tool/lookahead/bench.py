@@ -89,6 +89,15 @@ KernelReadAhead = Annotated[
         help="Kernel's read-ahead of the disk in kB for the runs (Linux sets 128); put back after.",
     ),
 ]
+ReadDelay = Annotated[
+    int,
+    typer.Option(
+        "--read-delay",
+        min=0,
+        help="Microseconds by which a read takes longer: the data lies on a FUSE file system of"
+        " ours, which sleeps. Leaves out the groups that read nothing.",
+    ),
+]
 NoExtension = Annotated[
     bool, typer.Option("--no-extension", hidden=True, help="Both arms are stock.")
 ]
@@ -96,6 +105,19 @@ NoExtension = Annotated[
 
 def only_option(groups: Sequence[str]) -> Any:
     return typer.Option(help=f"Group to run, or several by commas: {', '.join(groups)}.")
+
+
+def delayed_groups(groups: list[str], possible: Sequence[str], read_delay_us: int) -> list[str]:
+    """Return the groups that can run on slow storage, if that is asked for."""
+    if not read_delay_us:
+        return groups
+    lacking = slow_storage.why_not()
+    if lacking:
+        raise LookaheadError(f"no slow storage: {lacking}")
+    left = [group for group in groups if group in possible]
+    if not left:
+        raise UsageError(f"--read-delay is for the groups {', '.join(possible)}")
+    return left
 
 
 def choose_servers(names: Sequence[str]) -> list[Server]:
@@ -257,6 +279,7 @@ def measure(
     notes: Sequence[str],
     run: Callable[[Store, Optional[ReadAhead]], None],
     read_ahead_kb: Optional[int] = None,
+    read_delay_us: int = 0,
 ) -> Store:
     """Open the store, have *data* made and the runs; stop the servers at the end.
 
@@ -275,7 +298,12 @@ def measure(
                 store = Store.create(folder, definition, {**describe(), **described(read_ahead)})
             for note in notes:
                 store.note(note)
-            run(store, read_ahead)
+            with contextlib.ExitStack() as stack:
+                if read_delay_us:
+                    store.note(f"a read takes {read_delay_us:,} us longer than the disk's")
+                    for one in data.values():
+                        stack.enter_context(one.on_slow_storage(read_delay_us))
+                run(store, read_ahead)
             if libraries_of(data) != libraries:
                 raise LookaheadError(
                     "pg_lookahead was built and installed anew while its benchmark ran: the"
@@ -299,7 +327,7 @@ def libraries_of(data: Mapping[str, BenchData]) -> dict[str, str]:
 
 
 def definition_of(
-    scale: Any, *, extension: bool, read_ahead_kb: Optional[int] = None
+    scale: Any, *, extension: bool, read_ahead_kb: Optional[int] = None, read_delay_us: int = 0
 ) -> dict[str, Any]:
     """Return what must be the same in all runs of one store."""
     definition: dict[str, Any] = {
@@ -308,6 +336,8 @@ def definition_of(
     }
     if read_ahead_kb is not None:
         definition["read_ahead_kb"] = read_ahead_kb
+    if read_delay_us:
+        definition["read_delay_us"] = read_delay_us
     return definition
 
 
@@ -331,10 +361,12 @@ def index_scan(
     match: Match = None,
     markdown: Markdown = False,
     read_ahead_kb: KernelReadAhead = None,
+    read_delay_us: ReadDelay = 0,
     no_extension: NoExtension = False,
 ) -> None:
     """Run the index scan benchmark: cold and cached scans, stock and look-ahead."""
     groups = chosen_groups(only, bench_index_scan.GROUPS)
+    groups = delayed_groups(groups, bench_index_scan.READING_GROUPS, read_delay_us)
     scale = bench_index_scan.quick() if quick else bench_index_scan.full(rows)
     wanted = pairs or (1 if quick else 5)
     chosen = choose_servers(server or [])
@@ -351,7 +383,12 @@ def index_scan(
 
     store = measure(
         folder,
-        definition_of(scale, extension=extension, read_ahead_kb=read_ahead_kb),
+        definition_of(
+            scale,
+            extension=extension,
+            read_ahead_kb=read_ahead_kb,
+            read_delay_us=read_delay_us,
+        ),
         data,
         resume=resume,
         prepare=lambda: prepare(data, chosen, some, scale, extension=extension),
@@ -359,6 +396,7 @@ def index_scan(
         notes=notes,
         run=run,
         read_ahead_kb=read_ahead_kb,
+        read_delay_us=read_delay_us,
     )
     done = done_in(store)
     every, _ = cells(chosen, scale, bench_index_scan.GROUPS)
@@ -381,6 +419,7 @@ def io_service(
     resume: Resume = False,
     match: Match = None,
     markdown: Markdown = False,
+    read_delay_us: ReadDelay = 0,
     no_extension: NoExtension = False,
 ) -> None:
     """Run the benchmark of the I/O service: sequential scans, VACUUM, index builds, TPC-H.
@@ -388,6 +427,7 @@ def io_service(
     The kernel's read-ahead of the device is set to 128 kB for as long as it runs.
     """
     groups = chosen_groups(only, bench_io_service.GROUPS)
+    groups = delayed_groups(groups, bench_io_service.READING_GROUPS, read_delay_us)
     scale = bench_io_service.quick() if quick else bench_io_service.full(rows)
     wanted = pairs or (1 if quick else 5)
     chosen = choose_io_servers(server or [])
@@ -418,7 +458,7 @@ def io_service(
 
     store = measure(
         folder,
-        definition_of(scale, extension=extension),
+        definition_of(scale, extension=extension, read_delay_us=read_delay_us),
         data,
         resume=resume,
         prepare=lambda: settings.update(prepare_io(data, chosen, some, scale, extension=extension)),
@@ -426,6 +466,7 @@ def io_service(
         notes=notes,
         run=run,
         read_ahead_kb=USUAL_KB,
+        read_delay_us=read_delay_us,
     )
     done = done_in(store)
     every, _ = cases(chosen, scale, bench_io_service.GROUPS)
@@ -449,10 +490,12 @@ def leaf(
     match: Match = None,
     markdown: Markdown = False,
     read_ahead_kb: KernelReadAhead = None,
+    read_delay_us: ReadDelay = 0,
     no_extension: NoExtension = False,
 ) -> None:
     """Run the benchmark of B-tree leaf pages: scans that read an index that is not cached."""
     groups = chosen_groups(only, bench_leaf.GROUPS)
+    groups = delayed_groups(groups, bench_leaf.READING_GROUPS, read_delay_us)
     scale = bench_leaf.quick() if quick else bench_leaf.full(rows)
     wanted = pairs or (1 if quick else 5)
     chosen = choose_servers(server or [])
@@ -469,7 +512,12 @@ def leaf(
 
     store = measure(
         folder,
-        definition_of(scale, extension=extension, read_ahead_kb=read_ahead_kb),
+        definition_of(
+            scale,
+            extension=extension,
+            read_ahead_kb=read_ahead_kb,
+            read_delay_us=read_delay_us,
+        ),
         data,
         resume=resume,
         prepare=lambda: prepare_leaf(data, chosen, some, scale, extension=extension),
@@ -477,6 +525,7 @@ def leaf(
         notes=notes,
         run=run,
         read_ahead_kb=read_ahead_kb,
+        read_delay_us=read_delay_us,
     )
     done = done_in(store)
     every, _ = bench_leaf.cases(chosen, scale, bench_leaf.GROUPS)

@@ -25,6 +25,9 @@ from .servers import Server
 
 GROUPS = ("random", "matrix", "limit", "cached", "pgbench", "pagecache")
 
+# Those that read the disk, in one data directory: they can run on a slow one.
+READING_GROUPS = ("random", "matrix", "limit")
+
 FUZZ = ("0", "1", "8", "64", "1000", "65536", "random")
 DIRECTIONS = ("forward", "backward")
 

@@ -33,6 +33,9 @@ GROUPS = (
     "pgbench", "index-scan", "kill",
 )  # fmt: skip
 
+# Those that read the disk, in one data directory: they can run on a slow one.
+READING_GROUPS = ("seqscan", "seqscan-direct", "tpch", "create-index", "bitmap", "index-scan")
+
 # Tables.
 ORDERED_TABLE = "t_0"
 RANDOM_TABLE = "t_random"

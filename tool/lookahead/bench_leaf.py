@@ -40,6 +40,9 @@ GROUPS = (
     "pgbench", "pgbench-cold", "cached",
 )  # fmt: skip
 
+# Those that read the disk, in one data directory: they can run on a slow one.
+READING_GROUPS = ("index-only", "bitmap", "index-scan", "limit", "point", "accounts")
+
 DEFAULT_ROWS = 10_000_000
 
 # Tables.

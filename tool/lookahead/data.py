@@ -12,17 +12,18 @@ random() starts from a fixed seed: two loads give the same heap order.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import hashlib
 import subprocess
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
 import psycopg
 from psycopg import sql
 
-from . import paths
+from . import paths, slow_storage
 from .bench_measure import SQL_FOLDER, load_sql
 from .cluster import Cluster
 from .errors import LookaheadError
@@ -143,6 +144,25 @@ class BenchData:
             return self.cluster.cold()
         self.cluster.restart()
         return "page cache"
+
+    @contextlib.contextmanager
+    def on_slow_storage(self, read_us: int) -> Iterator[None]:
+        """Run the server as if each read of its disk took so much longer."""
+        self.stop()
+        with slow_storage.mounted(
+            self.cluster.dir / "storage",
+            read_us=read_us,
+            write_us=0,
+            allocate_us=0,
+            behind=self.home,
+            log=self.progress,
+        ) as place:
+            self.cluster.data = place
+            try:
+                yield
+            finally:
+                self.stop()
+                self.cluster.data = self.home
 
     def stop(self) -> None:
         self.cluster.stop()

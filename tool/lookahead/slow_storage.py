@@ -63,19 +63,24 @@ def mounted(
     read_us: int,
     write_us: int,
     allocate_us: int,
+    behind: Path | None = None,
     failing: Path | None = None,
     failing_reads: Path | None = None,
     log: Callable[[str], None],
 ) -> Iterator[Path]:
     """Mount slow storage below *folder*; yield the place, which the server may write to.
 
+    It shows the folder *behind*, or a new one that is gone at the end.
     While the file *failing* exists, writes fail; while *failing_reads* does, reads.
     """
     built = program(log)
-    behind, place = folder / "behind", folder / "slow"
-    for made in (behind, place):
-        made.mkdir(parents=True)
-        privilege.give(made)
+    place = folder / "slow"
+    place.mkdir(parents=True)
+    privilege.give(place)
+    if behind is None:
+        behind = folder / "behind"
+        behind.mkdir()
+        privilege.give(behind)
     command = [
         str(built), "-r", str(read_us), "-w", str(write_us), "-a", str(allocate_us),
         *(["-e", str(failing)] if failing else []),
