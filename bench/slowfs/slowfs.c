@@ -50,6 +50,9 @@
 #include <time.h>
 #include <unistd.h>
 
+/* Requests that nobody waits for; the kernel's own limit is 12. */
+#define MOST_IN_FLIGHT	1024
+
 static char root[PATH_MAX];
 static long read_us = 0;
 static long write_us = 0;
@@ -349,6 +352,9 @@ slow_init(struct fuse_conn_info *connection, struct fuse_config *config)
 	config->use_ino = 1;
 	config->attr_timeout = 60;
 	config->entry_timeout = 60;
+	/* Otherwise the kernel leaves out what it should read ahead. */
+	connection->max_background = MOST_IN_FLIGHT;
+	connection->congestion_threshold = MOST_IN_FLIGHT;
 	return NULL;
 }
 
@@ -439,7 +445,7 @@ main(int argc, char **argv)
 	}
 	arguments[n++] = argv[optind + 1];
 	arguments[n++] = "-o";
-	arguments[n++] = "max_threads=100";
+	arguments[n++] = "max_threads=300";
 	if (geteuid() == 0)
 	{
 		arguments[n++] = "-o";
