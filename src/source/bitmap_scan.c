@@ -522,7 +522,8 @@ la_bitmap_fill(LaBitmapScan *scan)
 		scan->vain = 0;
 		scan->hold = LA_FIRST_HOLD;
 	}
-	else if (scan->is_counted && ++scan->vain >= LA_VAIN_FILLS && !la_pace_at_once(&scan->pace))
+	else if (scan->is_counted && ++scan->vain >= LA_VAIN_FILLS &&
+			 !la_pace_at_once(&scan->pace))
 		la_bitmap_hold(scan);
 }
 

@@ -359,6 +359,29 @@ def test_partitions(connection: Connection) -> None:
     assert answer(connection, "filled")[0] == 2 * ROWS
 
 
+def test_copy_into_partitions(loaded: Cluster, connection: Connection) -> None:
+    """COPY finds its partitions by itself, where nobody sees them: they grow as without us."""
+    sizes = {}
+    for enabled in ("off", "on"):
+        script(
+            connection,
+            f"""
+            SET pg_lookahead.enabled = {enabled};
+            CREATE TABLE filled (a int, b text) PARTITION BY HASH (a);
+            CREATE TABLE filled_0 PARTITION OF filled FOR VALUES WITH (MODULUS 2, REMAINDER 0);
+            CREATE TABLE filled_1 PARTITION OF filled FOR VALUES WITH (MODULUS 2, REMAINDER 1);
+            COPY filled FROM '{loaded.dir}/source.copy';
+            COPY filled FROM '{loaded.dir}/source.copy'
+            """,
+        )
+        assert answer(connection, "filled")[0] == 2 * ROWS
+        sound(connection, "filled_0", "filled_1")
+        sizes[enabled] = [pages(connection, part) for part in ("filled_0", "filled_1")]
+        if enabled == "off":
+            connection.execute("DROP TABLE filled")
+    assert [found.size for found in sizes["on"]] == [found.size for found in sizes["off"]]
+
+
 def test_materialized_view(connection: Connection) -> None:
     before = counters(connection)["extensions"]
     connection.execute("CREATE MATERIALIZED VIEW seen AS SELECT * FROM source")

@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 import psycopg
 import pytest
 from lookahead.cluster import Cluster, evict
+from lookahead.errors import LookaheadError
 from lookahead.servers import Server
 
 from conftest import NewCluster
@@ -241,6 +242,28 @@ def test_vacuum_with_large_rings(own_cluster: NewCluster, server: Server) -> Non
         asked = followed(connection, f"{SLOW_VACUUM}; VACUUM maintained")
         assert asked > BLOCKS / 4
         assert value(connection, passed) < asked / 10
+    cluster.close()
+
+
+def test_vacuum_with_direct_io(own_cluster: NewCluster, server: Server) -> None:
+    """The workers read into shared buffers then, at a distance from VACUUM."""
+    if server.major not in (16, 17):
+        pytest.skip("direct I/O and commands that nobody else reads ahead are of 16 and 17")
+    try:
+        cluster = own_cluster({**CONF, "shared_buffers": "64MB", "debug_io_direct": "data"})
+    except LookaheadError as error:
+        pytest.skip(f"cannot be used here: {error}")
+    with connect(cluster) as connection:
+        setup(connection)
+        connection.execute("DELETE FROM maintained WHERE a % 20 = 7")
+    cluster.restart()
+    with LogWatch(cluster), connect(cluster) as connection:
+        before = value(connection, "SELECT sum(blocks_read) FROM pg_stat_lookahead_io")
+        assert followed(connection, f"{SLOW_VACUUM}; VACUUM maintained") > BLOCKS / 4
+        after = value(connection, "SELECT sum(blocks_read) FROM pg_stat_lookahead_io")
+        assert after - before > BLOCKS / 4
+        left = "SELECT count(*), count(*) FILTER (WHERE a % 20 = 7) FROM maintained"
+        assert rows(connection, left) == [(BLOCKS * 19, 0)]
     cluster.close()
 
 

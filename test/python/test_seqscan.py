@@ -24,6 +24,7 @@ from support import (
     connect,
     gained,
     has_extension,
+    need_extensions,
     pins,
     plan_nodes,
     require_node,
@@ -612,6 +613,34 @@ def test_small_fetches(own_cluster: NewCluster, server: Server) -> None:
         assert change.scans == 1
         assert change.blocks_issued > MIN_BLOCKS / 2
         assert not change.errors
+    cluster.close()
+
+
+def test_other_pages_stay(own_cluster: NewCluster, server: Server) -> None:
+    """A table larger than shared buffers, read by the service, pushes nobody's pages out."""
+    cluster = own_cluster({"shared_buffers": "8MB", "pg_lookahead.io_workers": "2"})
+    need_extensions(cluster, "pg_buffercache", "pg_prewarm")
+    there = (
+        "SELECT count(*) FROM pg_buffercache WHERE relfilenode = pg_relation_filenode('hot')"
+        " AND relforknumber = 0"
+    )
+    with LogWatch(cluster), connect(cluster) as connection:
+        script(connection, SETUP)
+        connection.execute(
+            "CREATE TABLE hot WITH (fillfactor = 10) AS"
+            " SELECT i, repeat('h', 700) AS f FROM generate_series(1, 400) i"
+        )
+        scanning(connection)
+        until_served(connection)
+        cold(connection, "long")
+        for _ in range(5):
+            value(connection, "SELECT count(f) FROM hot")
+        before = value(connection, there)
+        assert before > 200
+        with gained(connection) as change:
+            assert len(rows(connection, SCAN)) > 0
+        assert change.blocks_issued > MIN_BLOCKS / 2
+        assert value(connection, there) > before * 0.95
     cluster.close()
 
 

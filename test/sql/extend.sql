@@ -107,9 +107,27 @@ BEGIN
 END $$;
 SELECT space('INSERT INTO plain SELECT * FROM rows_to_load') ~ 'extensions=N pages=N$' AS shown;
 SELECT space('INSERT INTO small SELECT * FROM rows_to_load LIMIT 1') AS shown;
+SELECT space('UPDATE plain SET a = a + 1') ~ 'extensions=N pages=N$' AS shown;
+SELECT space('MERGE INTO plain p USING rows_to_load r ON p.a = -r.a
+              WHEN NOT MATCHED THEN INSERT VALUES (r.a, r.b)') ~ 'extensions=N pages=N$' AS shown;
+CREATE FUNCTION space_in(format text, query text) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+    line text;
+    plan text := '';
+BEGIN
+    FOR line IN EXECUTE format('EXPLAIN (ANALYZE, BUFFERS, COSTS OFF, TIMING OFF, FORMAT %s) %s', format, query) LOOP
+        plan := plan || line || E'\n';
+    END LOOP;
+    plan := regexp_replace(plan, '[1-9]\d*', 'N', 'g');
+    RETURN regexp_replace(substring(plan FROM 'Space.*?(Extensions.*?Pages.Added[^N]*N)'), '\s+', ' ', 'g');
+END $$;
+SELECT space_in('json', 'INSERT INTO plain SELECT * FROM rows_to_load');
+SELECT space_in('yaml', 'INSERT INTO plain SELECT * FROM rows_to_load');
+SELECT space_in('xml', 'INSERT INTO plain SELECT * FROM rows_to_load');
 
 DROP MATERIALIZED VIEW seen;
 DROP VIEW gain;
 DROP PROCEDURE note();
 DROP FUNCTION space(text);
+DROP FUNCTION space_in(text, text);
 DROP TABLE rows_to_load, noted, loaded, parts, made, mine, small, plain;

@@ -20,7 +20,7 @@ import typer
 
 from .errors import LookaheadError, UsageError
 
-SUITES = ("regress", "isolation", "python", "tool", "core")
+SUITES = ("regress", "isolation", "python", "tool", "core", "smoke")
 
 # Kept here, so that help can list commands without loading them.
 DEMO_HELP = "Show what look-ahead does, on a private server with real data."

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from xml.etree import ElementTree
 
-from . import paths, privilege, valgrind
+from . import paths, privilege, slow_storage, valgrind
 from .cluster import LIBRARY, Cluster
 from .regress import Outcome, copy_input, run_tests
 from .servers import Server
@@ -26,9 +26,13 @@ OWN_SUITE_SECONDS = 1200
 CORE_SUITE_SECONDS = 2400
 PYTEST_SUITE_SECONDS = 3000
 ONE_PYTEST_SECONDS = 600
+SMOKE_SECONDS = 600
 CLEARING_UP_SECONDS = 60
 
 SERVER_VARIABLE = "LOOKAHEAD_SERVER"
+
+BENCHMARKS = ("index-scan", "leaf", "io-service", "extend")
+RUN_TOOL = "from lookahead.cli import main; main()"
 
 # As pg_regress sets up the servers that it starts itself, and what the
 # isolation tests of two-phase commit need.
@@ -169,6 +173,62 @@ def python(context: Context) -> Outcome:
     if "-custom-" in name:
         name = str(context.server.pg_config)
     return _pytest(context, TESTS / "python", {SERVER_VARIABLE: name})
+
+
+def smoke(context: Context) -> Outcome:
+    """Run the demo and each benchmark at its smallest: they end well and leave nothing running."""
+    name = context.server.name
+    commands = {"demo": ["demo", "--quick"]}
+    for bench in BENCHMARKS:
+        commands[f"bench-{bench}"] = [
+            "bench", bench, "--quick", "--server", name, "--output", str(context.work / bench),
+        ]  # fmt: skip
+    if slow_storage.why_not() is None:
+        commands["bench-slow"] = [
+            "bench", "index-scan", "--quick", "--only", "random", "--read-delay", "500",
+            "--server", name, "--output", str(context.work / "slow"),
+        ]  # fmt: skip
+    context.work.mkdir(parents=True)
+    outcome = Outcome()
+    env = {**os.environ, "PYTHONPATH": str(TOOL), "PYTHONDONTWRITEBYTECODE": "1"}
+    for what in context.selected(list(commands)):
+        log = context.work / f"{what}.log"
+        before = running_servers()
+        with log.open("w") as file:
+            try:
+                status = subprocess.run(
+                    [sys.executable, "-c", RUN_TOOL, *commands[what]],
+                    env=env,
+                    stdin=subprocess.DEVNULL,
+                    stdout=file,
+                    stderr=subprocess.STDOUT,
+                    check=False,
+                    timeout=SMOKE_SECONDS,
+                ).returncode
+            except subprocess.TimeoutExpired:
+                status = -1
+        left = running_servers() - before
+        if status == 0 and not left:
+            outcome.passed.append(what)
+            continue
+        outcome.failed.append(what)
+        outcome.details += f"\n{what}: status {status}, left running: {sorted(left)}\n"
+        outcome.details += log.read_text(errors="replace")
+    return outcome
+
+
+def running_servers() -> set[int]:
+    """Return the processes of servers on data directories of our cache folder."""
+    cache = str(paths.folder("tmp").parent).encode()
+    found = set()
+    for place in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            words = place.read_bytes().split(b"\0")
+            if Path(os.fsdecode(words[0])).name == "postgres" and any(
+                word.startswith(cache) for word in words[1:]
+            ):
+                found.add(int(place.parent.name))
+    return found
 
 
 def tool(context: Context) -> Outcome:

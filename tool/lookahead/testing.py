@@ -2,7 +2,8 @@
 
 Per server: the extension is built with warnings as errors, then come its own
 regression, isolation and Python tests, and on servers built with assertions
-PostgreSQL's own suites.  Logs stay in the cache's results folder.
+PostgreSQL's own suites; on the embedded one the demo and the benchmarks, as
+small as they can be.  Logs stay in the cache's results folder.
 """
 
 from __future__ import annotations
@@ -144,6 +145,8 @@ class Run:
             yield "isolation", suites.isolation
         if "python" in wanted:
             yield "python", suites.python
+        if "smoke" in wanted and server.name == "18-embedded":
+            yield "smoke", suites.smoke
         # -k means tests of our own; PostgreSQL's build upon one another.
         has_core = server.assertions and server.build_tree is not None
         if "core" in wanted and has_core and not self.plan.select:

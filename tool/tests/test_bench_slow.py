@@ -1,0 +1,44 @@
+"""Which groups of a benchmark can run on slow storage."""
+
+from __future__ import annotations
+
+import pytest
+
+from lookahead import bench, bench_index_scan, bench_io_service, bench_leaf, slow_storage
+from lookahead.errors import LookaheadError, UsageError
+
+POSSIBLE = ("random", "matrix")
+
+
+@pytest.fixture
+def fuse(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slow_storage, "why_not", lambda: None)
+
+
+def test_without_a_delay_all_run() -> None:
+    assert bench.delayed_groups(["cached", "random"], POSSIBLE, 0) == ["cached", "random"]
+
+
+def test_groups_that_read_nothing_are_left_out(fuse: None) -> None:
+    assert bench.delayed_groups(["cached", "random"], POSSIBLE, 1000) == ["random"]
+    with pytest.raises(UsageError, match="random, matrix"):
+        bench.delayed_groups(["cached"], POSSIBLE, 1000)
+
+
+def test_without_fuse_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slow_storage, "why_not", lambda: "no /dev/fuse")
+    with pytest.raises(LookaheadError, match="no /dev/fuse"):
+        bench.delayed_groups(["random"], POSSIBLE, 1000)
+
+
+@pytest.mark.parametrize("module", [bench_index_scan, bench_io_service, bench_leaf])
+def test_they_are_groups(module: object) -> None:
+    assert set(module.READING_GROUPS) < set(module.GROUPS)  # type: ignore[attr-defined]
+
+
+def test_runs_of_another_storage_are_others() -> None:
+    scale = bench_index_scan.quick()
+    disk = bench.definition_of(scale, extension=False)
+    slow = bench.definition_of(scale, extension=False, read_delay_us=1000)
+    assert disk != slow
+    assert slow["read_delay_us"] == 1000
