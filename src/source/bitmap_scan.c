@@ -53,7 +53,7 @@
  * counts what it reads for each process, so no block needs to be left out to
  * find that out, as it is with index scans.  After that it must wait longer
  * each time before it tries again.  Not every file system is counted (FUSE is
- * not), so this is believed only once a read of this scan was.
+ * not), so this is believed only once a wait for a block, or advice, was.
  *
  * The stream of 18 does most of it by itself.  There a scan must also have
  * waited for a third of the time that LA_BITMAP_MEASURE blocks took; a dense
@@ -178,8 +178,8 @@ struct LaBitmapScan
 	long		sleeps;			/* voluntary context switches, likewise */
 	bool		is_stale;		/* time has passed outside the executor */
 	int			quiet;			/* reads without a wait, saturating */
-	long		kernel_reads;	/* LaUsage.reads at the first look, or -1 */
-	bool		is_counted;		/* it has changed since */
+	long		kernel_reads;	/* LaUsage.reads at the last look, or -1 */
+	bool		is_counted;		/* the kernel counts what is read of the table */
 
 	/* what was seen of use */
 	int64		visited;		/* blocks, in all rounds */
@@ -628,11 +628,11 @@ la_bitmap_watch(LaBitmapScan *scan)
 		return la_pace_watch(&scan->pace, false);
 
 	la_usage(&usage);
-	if (scan->kernel_reads < 0)
-		scan->kernel_reads = usage.reads;
-	else if (usage.reads != scan->kernel_reads)
-		scan->is_counted = true;
 	waited = usage.sleeps != scan->sleeps && !scan->is_stale;
+	if (waited && scan->kernel_reads >= 0 &&
+		usage.reads != scan->kernel_reads)
+		scan->is_counted = true;
+	scan->kernel_reads = usage.reads;
 	scan->sleeps = usage.sleeps;
 	scan->is_stale = false;
 	scan->quiet = waited ? 0 : scan->quiet + 1;

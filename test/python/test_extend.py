@@ -562,7 +562,8 @@ def test_many_sessions(loaded: Cluster, connection: Connection, how: str) -> Non
 CRASHES = (
     "INSERT INTO filled SELECT s.* FROM source s, generate_series(1, 50)",
     "COPY filled FROM '%s/source.copy'",
-    "CREATE TABLE made AS SELECT s.* FROM source s, generate_series(1, 50)",
+    "DROP TABLE IF EXISTS made;"
+    " CREATE TABLE made AS SELECT s.* FROM source s, generate_series(1, 50)",
 )
 
 
@@ -581,7 +582,7 @@ def crashing(own_cluster: NewCluster) -> Cluster:
 
 LOADING = (
     "SELECT pid FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND state = 'active'"
-    " AND query ~ '^(INSERT|COPY|CREATE)' ORDER BY query"
+    " AND query ~ '^(INSERT|COPY|DROP)' ORDER BY query"
 )
 
 
@@ -609,9 +610,9 @@ def test_crash(crashing: Cluster, how: str) -> None:
         if how == "kill":
             # Of each kind once; all others go down with it.
             with connect(cluster) as connection:
-                loading = rows(connection, LOADING)
-                while len(loading) < len(CRASHES):
-                    loading = rows(connection, LOADING)
+                end = time.monotonic() + 30
+                while len(loading := rows(connection, LOADING)) < len(CRASHES):
+                    assert time.monotonic() < end, loading
             signal_backend(loading[turn][0], "KILL")
             for _ in range(300):
                 if not (cluster.data / "postmaster.pid").exists():

@@ -78,7 +78,8 @@ def slow(own_cluster: NewCluster, server: Server) -> Iterator[Cluster]:
         {
             "pg_lookahead.start_after": "8",
             "pg_lookahead.min_table_size": "8MB",
-            "shared_buffers": "128MB",
+            # All of `far`, also by sequential scans: these use a ring from a quarter on.
+            "shared_buffers": "256MB",
         }
     )
     with slow_tablespace(cluster, read_us=1000, failing_reads=cluster.dir / "failing"):

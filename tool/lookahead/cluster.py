@@ -24,7 +24,7 @@ from typing import IO, Any
 
 import psycopg
 
-from . import paths, privilege, valgrind
+from . import paths, privilege, slow_storage, valgrind
 from .errors import LookaheadError
 from .servers import Server
 
@@ -356,7 +356,9 @@ def _remove_abandoned(root: Path) -> None:
         with contextlib.suppress(OSError), _owner_lock(place) as lock:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             _kill_postmaster(place / "data")
-            shutil.rmtree(place, ignore_errors=True)
+            # What is mounted there may be a folder that is to be kept.
+            if slow_storage.let_go(place):
+                shutil.rmtree(place, ignore_errors=True)
 
 
 def _owner_lock(place: Path) -> IO[str]:

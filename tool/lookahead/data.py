@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import hashlib
+import shutil
 import subprocess
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -97,6 +98,11 @@ class BenchData:
         self._others: dict[str, BenchData] = {}
         self.home = paths.folder("bench-data", server.name) / (self.name() + copy)
         self._lock = self._take(self.home)
+        self._slow = self.home.with_name(f"{self.home.name}-slow")
+        # A server may run there on our files, left by a run that was killed.
+        if not slow_storage.let_go(self._slow):
+            raise LookaheadError(f"{self._slow} is mounted, and cannot be unmounted")
+        shutil.rmtree(self._slow, ignore_errors=True)
         self.cluster = Cluster(server, conf=COMMON_CONF, preload=False, data=self.home)
         if (self.home / "postmaster.pid").exists():
             # Ours, as we hold the lock: left by a run that was killed.
@@ -150,7 +156,7 @@ class BenchData:
         """Run the server as if each read of its disk took so much longer."""
         self.stop()
         with slow_storage.mounted(
-            self.cluster.dir / "storage",
+            self._slow,
             read_us=read_us,
             write_us=0,
             allocate_us=0,

@@ -340,7 +340,7 @@ def platform(facts: Facts) -> Iterator[Finding]:
     if uses_aio(facts) or facts.method == "worker" or is_switched_off(facts):
         return
     has_aio = facts.major >= 18 and facts.value("io_method") != "sync"
-    forced = facts.value(f"{LIBRARY}.method") == "advice"
+    forced = facts.value(f"{LIBRARY}.method") in ("advice", "worker")
     if has_aio and not forced:
         return  # the asynchronous reads need no advice
     if has_aio:

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shlex
 import shutil
+import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -98,14 +100,67 @@ def mounted(
             time.sleep(0.05)
         yield place
     finally:
-        if os.path.ismount(place):
-            unmount = ["umount"] if os.geteuid() == 0 else ["fusermount3", "-u"]
-            subprocess.run([*unmount, str(place)], check=False)
+        for mount in mounts_below(folder):
+            _unmount(mount)
         try:
             process.wait(timeout=PATIENCE_SECONDS)
         except subprocess.TimeoutExpired:
             process.terminate()
             process.wait()
         output.close()
-        if not os.path.ismount(place):
+        if not mounts_below(folder):
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def mounts_below(folder: Path) -> list[Path]:
+    """Return what is mounted by FUSE below a folder.
+
+    The kernel's list has it: a mount whose program is gone answers no question.
+    """
+    above = f"{folder.resolve()}/"
+    found = []
+    for line in Path("/proc/self/mountinfo").read_text().splitlines():
+        before, _, after = line.partition(" - ")
+        # Blanks and the like are written as octal numbers.
+        place = re.sub(r"\\(\d{3})", lambda octal: chr(int(octal[1], 8)), before.split(" ")[4])
+        if after.startswith("fuse") and place.startswith(above):
+            found.append(Path(place))
+    return found
+
+
+def let_go(folder: Path) -> bool:
+    """Unmount what a run that was killed has left below *folder*; return if nothing is left.
+
+    Servers that run there are ended first.
+    """
+    for mount in mounts_below(folder):
+        for number in (signal.SIGQUIT, signal.SIGKILL):
+            end = time.monotonic() + PATIENCE_SECONDS / 4
+            while (running := _servers_in(mount)) and time.monotonic() < end:
+                for pid in running:
+                    with contextlib.suppress(OSError):
+                        os.kill(pid, number)
+                time.sleep(0.1)
+        _unmount(mount)
+    return not mounts_below(folder)
+
+
+def _servers_in(place: Path) -> list[int]:
+    """Return the server processes whose data directory is in this place."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            where = str((process / "cwd").readlink())
+            name = (process / "comm").read_text().strip()
+            if name == "postgres" and (where == str(place) or where.startswith(f"{place}/")):
+                found.append(int(process.name))
+    return found
+
+
+def _unmount(place: Path) -> None:
+    unmount = ["umount"] if os.geteuid() == 0 else ["fusermount3", "-u"]
+    done = subprocess.run([*unmount, str(place)], check=False, capture_output=True)
+    if done.returncode:
+        # Somebody has a file open there, or its program is gone.
+        lazy = [unmount[0], "-l"] if os.geteuid() == 0 else [*unmount, "-z"]
+        subprocess.run([*lazy, str(place)], check=False)

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import IO
 from xml.etree import ElementTree
 
 from . import paths, privilege, slow_storage, valgrind
@@ -190,44 +191,47 @@ def smoke(context: Context) -> Outcome:
         ]  # fmt: skip
     context.work.mkdir(parents=True)
     outcome = Outcome()
-    env = {**os.environ, "PYTHONPATH": str(TOOL), "PYTHONDONTWRITEBYTECODE": "1"}
+    # In places of their own, so that what is left there is theirs.
+    temporary = context.work / "tmp"
+    temporary.mkdir(mode=paths.FOLDER_MODE)
+    temporary.chmod(paths.FOLDER_MODE)
+    places = [temporary, paths.folder("bench-data", name)]
+    env = {
+        **os.environ,
+        "LOOKAHEAD_TMP": str(temporary),
+        "PYTHONPATH": str(TOOL),
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
     for what in context.selected(list(commands)):
         log = context.work / f"{what}.log"
-        before = running_servers()
         with log.open("w") as file:
-            try:
-                status = subprocess.run(
-                    [sys.executable, "-c", RUN_TOOL, *commands[what]],
-                    env=env,
-                    stdin=subprocess.DEVNULL,
-                    stdout=file,
-                    stderr=subprocess.STDOUT,
-                    check=False,
-                    timeout=SMOKE_SECONDS,
-                ).returncode
-            except subprocess.TimeoutExpired:
-                status = -1
-        left = running_servers() - before
+            process = subprocess.Popen(
+                [sys.executable, "-c", RUN_TOOL, *commands[what]],
+                env=env,
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+            )
+            status = _wait(process, SMOKE_SECONDS, file)
+        left = running_servers(places)
         if status == 0 and not left:
             outcome.passed.append(what)
             continue
         outcome.failed.append(what)
-        outcome.details += f"\n{what}: status {status}, left running: {sorted(left)}\n"
+        outcome.details += f"\n{what}: status {status}, left behind: {left}\n"
         outcome.details += log.read_text(errors="replace")
     return outcome
 
 
-def running_servers() -> set[int]:
-    """Return the processes of servers on data directories of our cache folder."""
-    cache = str(paths.folder("tmp").parent).encode()
-    found = set()
-    for place in Path("/proc").glob("[0-9]*/cmdline"):
+def running_servers(places: Sequence[Path]) -> list[str]:
+    """Return the servers that run below these folders, and what is mounted there."""
+    found = [str(mount) for place in places for mount in slow_storage.mounts_below(place)]
+    for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            words = place.read_bytes().split(b"\0")
-            if Path(os.fsdecode(words[0])).name == "postgres" and any(
-                word.startswith(cache) for word in words[1:]
-            ):
-                found.add(int(place.parent.name))
+            where = (process / "cwd").readlink()
+            name = (process / "comm").read_text().strip()
+            if name == "postgres" and any(place in where.parents for place in places):
+                found.append(f"{name} {process.name} in {where}")
     return found
 
 
@@ -293,21 +297,27 @@ def _pytest(context: Context, folder: Path, variables: Mapping[str, str]) -> Out
             stdout=file,
             stderr=subprocess.STDOUT,
         )
-        try:
-            status = process.wait(PYTEST_SUITE_SECONDS * context.slowdown)
-        except subprocess.TimeoutExpired:
-            status = _interrupt(process)
-            file.write("\ntook too long: interrupted\n")
-        except KeyboardInterrupt:
-            # The terminal has told it too; a second time would cut short its
-            # clearing up.
-            process.wait()
-            raise
-        except BaseException:
-            # We are being ended: so must it, or its servers would stay.
-            _interrupt(process)
-            raise
+        status = _wait(process, PYTEST_SUITE_SECONDS * context.slowdown, file)
     return read_report(report, status, log.read_text(errors="replace"))
+
+
+def _wait(process: subprocess.Popen[bytes], seconds: int, log: IO[str]) -> int:
+    """Wait for a program of ours; however it ends, it clears up."""
+    try:
+        return process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        status = _interrupt(process)
+        log.write("\ntook too long: interrupted\n")
+        return status or -1
+    except KeyboardInterrupt:
+        # The terminal has told it too; a second time would cut short its
+        # clearing up.
+        process.wait()
+        raise
+    except BaseException:
+        # We are being ended: so must it, or its servers would stay.
+        _interrupt(process)
+        raise
 
 
 def _interrupt(process: subprocess.Popen[bytes]) -> int:

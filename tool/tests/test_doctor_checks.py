@@ -376,9 +376,10 @@ def test_platform_without_advice() -> None:
     given = facts({"io_method": "sync"}, build=build, method="none")
     finding = only(examine(given), "no-advice")
     assert finding.commands[0] == "ALTER SYSTEM SET io_method = 'worker';"
-    given = facts({"pg_lookahead__method": "advice"}, build=build, method="none")
-    finding = only(examine(given), "no-advice")
-    assert finding.commands[0] == "ALTER SYSTEM RESET pg_lookahead.method;"
+    for forced in ("advice", "worker"):
+        given = facts({"pg_lookahead__method": forced}, build=build, method="none")
+        finding = only(examine(given), "no-advice")
+        assert finding.commands[0] == "ALTER SYSTEM RESET pg_lookahead.method;"
 
 
 def test_platform_where_the_setting_cannot_be_raised() -> None:
