@@ -179,7 +179,7 @@ struct LaBitmapScan
 	bool		is_stale;		/* time has passed outside the executor */
 	int			quiet;			/* reads without a wait, saturating */
 	long		kernel_reads;	/* LaUsage.reads at the last look, or -1 */
-	bool		is_counted;		/* the kernel counts what is read of the table */
+	bool		is_counted;		/* the kernel counts reads of the table */
 
 	/* what was seen of use */
 	int64		visited;		/* blocks, in all rounds */
