@@ -92,11 +92,11 @@ extern void la_heap_filled(Relation rel, BlockNumber target,
 extern bool la_space_add(Relation rel, BlockNumber nblocks, uint32 npages,
 						 BufferAccessStrategy strategy, LaSpaceWhen when,
 						 bool keep, LaSpace *space);
-extern BlockNumber la_space_unused(Relation rel, BlockNumber first,
-								   BlockNumber last);
-extern void la_space_return(Relation rel, BlockNumber first, BlockNumber last);
+extern void la_space_return(Relation rel, BlockNumber first, BlockNumber last,
+							bool may_be_used);
 
 /* spare.c */
+extern bool la_page_is_in_use(Relation rel, BlockNumber block);
 extern Size la_spare_shmem_size(void);
 extern void la_spare_shmem_attach(void *area, bool is_new);
 extern void la_spare_note(Relation rel, BlockNumber last);

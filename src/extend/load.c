@@ -173,7 +173,7 @@ la_load_feed(LaLoad *load, BulkInsertState bistate, bool use_fsm)
 	else if (load->next_free != InvalidBlockNumber)
 	{
 		/* It has forgotten them.  They are for everybody, then. */
-		la_space_return(rel, load->next_free, load->last_free);
+		la_space_return(rel, load->next_free, load->last_free, false);
 		load->next_free = load->last_free = InvalidBlockNumber;
 	}
 	if (left >= LA_BATCH_BLOCKS || bistate->current_buf == InvalidBuffer)
@@ -209,7 +209,7 @@ la_load_feed(LaLoad *load, BulkInsertState bistate, bool use_fsm)
 	if (left > 0 && space.first != bistate->last_free + 1)
 	{
 		/* Somebody came between.  What we had is for everybody. */
-		la_space_return(rel, bistate->next_free, bistate->last_free);
+		la_space_return(rel, bistate->next_free, bistate->last_free, false);
 		left = 0;
 	}
 	if (left == 0)
@@ -462,13 +462,7 @@ la_load_end(LaLoad *load, bool is_good)
 	if (!is_good)
 		return;					/* the reference goes with its owner */
 	if (load->next_free != InvalidBlockNumber)
-	{
-		if (!is_known)
-			load->next_free = la_space_unused(rel, load->next_free,
-											  load->last_free);
-		if (load->next_free != InvalidBlockNumber)
-			la_space_return(rel, load->next_free, load->last_free);
-	}
+		la_space_return(rel, load->next_free, load->last_free, !is_known);
 	if (load->toast)
 		relation_close(load->toast, NoLock);
 	relation_close(rel, NoLock);

@@ -76,6 +76,7 @@ typedef struct LaSpaceRun
 	BufferAccessStrategy strategy;
 	LaSpaceWhen when;
 	bool		keep;			/* the caller knows what to do with them */
+	bool		may_be_used;	/* to be returned, but for what is used */
 	LaSpace		space;
 } LaSpaceRun;
 
@@ -298,76 +299,49 @@ la_space_add(Relation rel, BlockNumber nblocks, uint32 npages,
 }
 
 static void
-la_unused_body(void *arg)
-{
-	LaSpaceRun *run = arg;
-
-	/* They are used in their order. */
-	while (run->space.npages > 0)
-	{
-		Buffer		buffer = ReadBuffer(run->rel, run->space.first);
-		bool		is_new;
-
-		LockBuffer(buffer, BUFFER_LOCK_SHARE);
-		is_new = PageIsNew(BufferGetPage(buffer));
-		UnlockReleaseBuffer(buffer);
-		if (is_new)
-			break;
-		run->space.first++;
-		run->space.npages--;
-	}
-}
-
-/*
- * The first of the pages that a load has kept and not used, or
- * InvalidBlockNumber if it has used all, or that cannot be found out.
- */
-BlockNumber
-la_space_unused(Relation rel, BlockNumber first, BlockNumber last)
-{
-	LaSpaceRun	run;
-
-	memset(&run, 0, sizeof(run));
-	run.rel = rel;
-	run.space.first = first;
-	run.space.npages = last - first + 1;
-	if (!la_guard_run_once(la_unused_body, &run))
-	{
-		la_extend_count(&(LaExtendCounters) {.errors_total = 1});
-		return InvalidBlockNumber;
-	}
-	return run.space.npages > 0 ? run.space.first : InvalidBlockNumber;
-}
-
-static void
 la_return_body(void *arg)
 {
 	LaSpaceRun *run = arg;
-	BlockNumber last = run->space.first + run->space.npages - 1;
+	LaSpace    *space = &run->space;
+	BlockNumber last = space->first + space->npages - 1;
 
-	la_record(run->rel, run->space.first, last);
-	FreeSpaceMapVacuumRange(run->rel, run->space.first, last + 1);
+	/* They are used in their order. */
+	while (run->may_be_used && space->npages > 0 &&
+		   la_page_is_in_use(run->rel, space->first))
+	{
+		space->first++;
+		space->npages--;
+	}
+	if (space->npages == 0)
+		return;
+	la_record(run->rel, space->first, last);
+	FreeSpaceMapVacuumRange(run->rel, space->first, last + 1);
 }
 
 /*
- * Put pages that were kept and not used into the free space map.
+ * Put pages that were kept and not used into the free space map.  If the first
+ * of them may have been used they are looked at.
  */
 void
-la_space_return(Relation rel, BlockNumber first, BlockNumber last)
+la_space_return(Relation rel, BlockNumber first, BlockNumber last,
+				bool may_be_used)
 {
 	LaSpaceRun	run;
 
 	memset(&run, 0, sizeof(run));
 	run.rel = rel;
+	run.may_be_used = may_be_used;
 	run.space.first = first;
 	run.space.npages = last - first + 1;
-	if (la_guard_run_once(la_return_body, &run))
+	if (!la_guard_run_once(la_return_body, &run))
 	{
-		la_extend_count(&(LaExtendCounters)
-						{.pages_returned_total = run.space.npages});
-		if (RelationGetNumberOfBlocks(rel) == last + 1)
-			la_spare_note(rel, last);
-	}
-	else
 		la_extend_count(&(LaExtendCounters) {.errors_total = 1});
+		return;
+	}
+	if (run.space.npages == 0)
+		return;
+	la_extend_count(&(LaExtendCounters)
+					{.pages_returned_total = run.space.npages});
+	if (RelationGetNumberOfBlocks(rel) == last + 1)
+		la_spare_note(rel, last);
 }

@@ -179,8 +179,11 @@ la_spare_end(Relation rel)
 	return (BlockNumber) note;
 }
 
-static bool
-la_is_in_use(Relation rel, BlockNumber block)
+/*
+ * Does a page have rows?  Raises errors.
+ */
+bool
+la_page_is_in_use(Relation rel, BlockNumber block)
 {
 	Buffer		buffer = ReadBuffer(rel, block);
 	Page		page = BufferGetPage(buffer);
@@ -207,7 +210,7 @@ la_without_used(Relation rel, BlockNumber nblocks, BlockNumber n)
 {
 	for (int i = 0; i < LA_MAX_LOOKS && n > 0; i++)
 	{
-		if (!la_is_in_use(rel, nblocks - n))
+		if (!la_page_is_in_use(rel, nblocks - n))
 			break;
 		n--;
 	}
@@ -250,16 +253,6 @@ la_spare_body(void *arg)
 	LaSpareLook *look = arg;
 
 	look->spare = la_spare_estimate(look->rel, look->nblocks, look->limit);
-}
-
-/*
- * Count what is spare.  Returns false if that failed, for instance because a
- * page cannot be read: that is for those to report who need it.
- */
-static bool
-la_spare_look(LaSpareLook *look)
-{
-	return la_guard_run_once(la_spare_body, look);
 }
 
 /*
@@ -311,7 +304,8 @@ la_spare_planned(Oid relid, RelOptInfo *info)
 		pg_atomic_read_u64(place) == note)
 	{
 		look.limit = Min(info->pages - analyzed, LA_MAX_HEAP_EXTEND_SIZE);
-		if (la_spare_look(&look))
+		/* A page that cannot be read is for those to report who need it. */
+		if (la_guard_run_once(la_spare_body, &look))
 		{
 			if (look.spare == 0)
 				(void) pg_atomic_compare_exchange_u64(place, &note, 0);

@@ -210,6 +210,12 @@ def ice_cold(cluster: Cluster, connection: Connection, *tables: str) -> None:
         evict(cluster.data / path)
 
 
+def evict_tablespaces(cluster: Cluster) -> None:
+    """Take what is in tablespaces out of the kernel's page cache."""
+    for place in (cluster.data / "pg_tblspc").iterdir():
+        evict(place.resolve())
+
+
 # ---------------------------------------------------------------------------
 # Counters
 

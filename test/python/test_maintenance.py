@@ -19,7 +19,16 @@ from lookahead.errors import LookaheadError
 from lookahead.servers import Server
 
 from conftest import NewCluster
-from support import Connection, LogWatch, connect, rows, script, slow_tablespace, value
+from support import (
+    Connection,
+    LogWatch,
+    connect,
+    evict_tablespaces,
+    rows,
+    script,
+    slow_tablespace,
+    value,
+)
 
 CONF = {
     # Scans of our tables are synchronized: they are larger than a quarter.
@@ -172,8 +181,7 @@ def blocker(cluster: Cluster) -> set[str]:
         with writer.transaction():
             writer.execute("LOCK TABLE maintained IN ROW EXCLUSIVE MODE")
             wait_for(lambda: "before validation" in str(value(connection, phase)))
-            for place in (cluster.data / "pg_tblspc").iterdir():
-                evict(place.resolve())
+            evict_tablespaces(cluster)
         seen: set[str] = set()
 
         def has_ended() -> bool:

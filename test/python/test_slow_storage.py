@@ -11,7 +11,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from lookahead.cluster import Cluster, evict
+from lookahead.cluster import Cluster
 from lookahead.servers import Server
 
 from conftest import NewCluster
@@ -21,6 +21,7 @@ from support import (
     Connection,
     LogWatch,
     connect,
+    evict_tablespaces,
     gained,
     require_node,
     rows,
@@ -99,8 +100,7 @@ def failing(slow: Cluster) -> Iterator[Path]:
 def make_cold(cluster: Cluster) -> None:
     """Empty shared buffers, and the kernel's page cache of the slow storage."""
     cluster.restart()
-    for place in (cluster.data / "pg_tblspc").iterdir():
-        evict(place.resolve())
+    evict_tablespaces(cluster)
 
 
 def scanning(connection: Connection, server: Server, name: str) -> tuple[str, int]:

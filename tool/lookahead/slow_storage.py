@@ -136,7 +136,7 @@ def let_go(folder: Path) -> bool:
     for mount in mounts_below(folder):
         for number in (signal.SIGQUIT, signal.SIGKILL):
             end = time.monotonic() + PATIENCE_SECONDS / 4
-            while (running := _servers_in(mount)) and time.monotonic() < end:
+            while (running := servers_in(mount)) and time.monotonic() < end:
                 for pid in running:
                     with contextlib.suppress(OSError):
                         os.kill(pid, number)
@@ -145,8 +145,8 @@ def let_go(folder: Path) -> bool:
     return not mounts_below(folder)
 
 
-def _servers_in(place: Path) -> list[int]:
-    """Return the server processes whose data directory is in this place."""
+def servers_in(place: Path) -> list[int]:
+    """Return the server processes whose data directory is this place, or below it."""
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):

@@ -213,7 +213,7 @@ def smoke(context: Context) -> Outcome:
                 stderr=subprocess.STDOUT,
             )
             status = _wait(process, SMOKE_SECONDS, file)
-        left = running_servers(places)
+        left = left_in(places)
         if status == 0 and not left:
             outcome.passed.append(what)
             continue
@@ -223,15 +223,12 @@ def smoke(context: Context) -> Outcome:
     return outcome
 
 
-def running_servers(places: Sequence[Path]) -> list[str]:
+def left_in(places: Sequence[Path]) -> list[str]:
     """Return the servers that run below these folders, and what is mounted there."""
-    found = [str(mount) for place in places for mount in slow_storage.mounts_below(place)]
-    for process in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            where = (process / "cwd").readlink()
-            name = (process / "comm").read_text().strip()
-            if name == "postgres" and any(place in where.parents for place in places):
-                found.append(f"{name} {process.name} in {where}")
+    found = []
+    for place in places:
+        found += [str(mount) for mount in slow_storage.mounts_below(place)]
+        found += [f"process {pid} in {place}" for pid in slow_storage.servers_in(place)]
     return found
 
 
