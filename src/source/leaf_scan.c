@@ -39,6 +39,10 @@
  * query's own scan, and it is the one that waits for leaf pages.  So the scout
  * is followed as long as it is open.
  *
+ * Between two leaf pages the query may read hundreds of pages of the table,
+ * which take the place of other pages in shared buffers.  A leaf page that was
+ * read there too early is gone when the scan comes to it; see la_leaf_bound().
+ *
  * A bitmap index scan goes through its range in one call of the access method.
  * la_leaf_scan_bitmap() takes the same entries one by one.
  *
@@ -84,6 +88,12 @@
 
 /* Moves in a row without a read, after which all is taken for cached. */
 #define LA_CACHED_AFTER		4
+
+/*
+ * A leaf page is to be used before the query has read this part of shared
+ * buffers: the clock hand goes faster than pages come in.
+ */
+#define LA_FLOW_DIVISOR		8
 
 int64		la_leaf_own_reads = 0;
 
@@ -275,6 +285,8 @@ la_leaf_scan_restart(LaLeafScan *leaf, IndexScanDesc desc)
 	leaf->cached = 0;
 	leaf->quiet_reads = 0;
 	leaf->start_wanted = false;
+	leaf->moves = 0;
+	leaf->flow_reads = la_blocks_read();
 }
 
 /*
@@ -346,6 +358,24 @@ la_leaf_pages_left(const LaLeafScan *leaf, const BTScanPosData *pos)
 }
 
 /*
+ * How far ahead are leaf pages still in shared buffers when the scan comes to
+ * them?  What the query has read for each page lately tells.  Other methods
+ * leave them in the kernel's page cache, or in a ring of their own.
+ */
+static void
+la_leaf_bound(LaLeafScan *leaf)
+{
+	int64		reads = la_blocks_read() - leaf->flow_reads;
+	int64		room = (int64) NBuffers / LA_FLOW_DIVISOR *
+		leaf->moves / Max(reads, 1);
+
+	if (leaf->moves > 0)
+		la_pace_bound(&leaf->pace, (int) Min(room, PG_INT32_MAX));
+	leaf->moves = 0;
+	leaf->flow_reads = la_blocks_read();
+}
+
+/*
  * Fill the window.  Buffer hits are put back: the scan would not have had them.
  */
 static void
@@ -361,6 +391,8 @@ la_leaf_fill(LaLeafScan *leaf)
 		return;
 
 	CHECK_FOR_INTERRUPTS();
+	if (leaf->window->method->id == LA_METHOD_AIO)
+		la_leaf_bound(leaf);
 	leaf->walk->scan = scan;
 	leaf->walk->direction = leaf->direction;
 	leaf->walk->from = scan->currPos.currPage;
@@ -562,6 +594,7 @@ la_leaf_moved(LaLeafScan *leaf, ScanDirection direction, bool is_adjacent,
 	}
 	leaf->adjacent = is_adjacent ?
 		Min(leaf->adjacent + 1, LA_ARRAY_ADJACENT) : 0;
+	leaf->moves++;
 	if (leaf->has_read)
 		la_pace_moved(&leaf->pace, blkno);
 	if (leaf->state == LA_LEAF_WATCHING)

@@ -67,6 +67,8 @@ typedef struct LaLeafScan
 	uint32		quiet_reads;	/* pages read since the last wait */
 	int			unforeseen;		/* neighbours in a row that no one foresaw */
 	bool		start_wanted;	/* the pace has said so */
+	int			moves;			/* to another page since flow_reads was taken */
+	int64		flow_reads;		/* la_blocks_read() at the last fill */
 
 	/* the work of looking ahead; NULL until it starts: see window.c */
 	LaWindow   *window;

@@ -54,6 +54,15 @@
  * kernel does not read ahead, and with direct I/O it does not read at all; then
  * there is no trial.
  *
+ * The grant.  A scan that goes to and fro near the order of the table looks
+ * like one that goes forward for some hundred blocks, and to the kernel like
+ * one that jumps: nearly every read waits.  Who waits at more than
+ * LA_UNAIDED_SHARE of its first LA_UNAIDED_READS reads has no help from the
+ * kernel and starts at once, without a trial for LA_GRANT_LENGTH blocks.  Once
+ * only: the kernel may have learned by then, and the scan is tried as above.
+ *
+ *		UNSEEN -> GRANTED -> SPENT
+ *
  *		NONE -> WATCH_RAMP -> WATCH -> LOOK_RAMP -> LOOK -> WON <-> LOOK
  *		  ^                                            `-> LOST -.
  *		  `------------------------------------------------------'
@@ -83,6 +92,9 @@
 #define LA_TRIAL_CHECK		128
 #define LA_TRIAL_WON_LENGTH	(16 * LA_TRIAL_LENGTH)
 #define LA_TRIAL_SHARE(ns)	((ns) / 10 * 7)
+#define LA_UNAIDED_READS	16
+#define LA_UNAIDED_SHARE	(LA_SHARE * 3 / 4)
+#define LA_GRANT_LENGTH		256
 #define LA_FIRST_HOLD		(32 * LA_TRIAL_LENGTH)
 #define LA_LAST_HOLD		(128 * LA_TRIAL_LENGTH)
 
@@ -100,6 +112,7 @@ la_pace_init(LaPace *pace, int start_after, int max_distance,
 	pace->max_distance = max_distance;
 	pace->has_page_cache = has_page_cache;
 	pace->distance = Min(LA_FIRST_DISTANCE, max_distance);
+	pace->bound = PG_INT32_MAX;
 	pace->last = InvalidBlockNumber;
 	pace->hold = LA_FIRST_HOLD;
 }
@@ -120,6 +133,28 @@ la_pace_is_sequential(const LaPace *pace)
 	return pace->has_page_cache &&
 		pace->near_share > LA_SHARE * 3 / 4 &&
 		down <= up + LA_CLEAR_BLOCKS + LA_CLEAR_STEPS * pace->step / LA_STEP;
+}
+
+/*
+ * Does the kernel read such a scan ahead, as far as we know?
+ */
+static bool
+la_pace_is_aided(const LaPace *pace)
+{
+	if (!la_pace_is_sequential(pace))
+		return false;
+	switch (pace->grant)
+	{
+		case LA_GRANT_UNSEEN:
+			return pace->trial == LA_TRIAL_LOST ||
+				pace->reads < LA_UNAIDED_READS ||
+				pace->wait_share <= LA_UNAIDED_SHARE;
+		case LA_GRANT_GRANTED:
+			return false;
+		case LA_GRANT_SPENT:
+			break;
+	}
+	return true;
 }
 
 static void
@@ -144,6 +179,26 @@ la_share(int *share, bool yes, int moves)
 		*share += distance / LA_SHARE_MOVES;
 	else
 		*share += distance / moves;
+}
+
+/*
+ * Blocks were read: what does that say of the kernel's help?
+ */
+static void
+la_pace_judge_aid(LaPace *pace, int nreads, bool waited)
+{
+	if (pace->grant == LA_GRANT_UNSEEN)
+	{
+		if (pace->reads < LA_UNAIDED_READS)
+			pace->reads++;
+		la_share(&pace->wait_share, waited, pace->reads);
+	}
+	else if (pace->grant == LA_GRANT_GRANTED)
+	{
+		pace->reads += nreads;
+		if (pace->reads >= LA_GRANT_LENGTH)
+			pace->grant = LA_GRANT_SPENT;
+	}
 }
 
 /*
@@ -193,6 +248,7 @@ la_pace_moved(LaPace *pace, BlockNumber blkno)
 bool
 la_pace_read(LaPace *pace, int nreads, bool waited)
 {
+	la_pace_judge_aid(pace, nreads, waited);
 	if (pace->trial == LA_TRIAL_NONE)
 		return false;
 
@@ -342,11 +398,13 @@ la_pace_interrupted(LaPace *pace)
 
 /*
  * Look-ahead has stopped for another reason than the trial, or does not begin:
- * a trial of it is void, and what it has won, too.
+ * a trial of it is void, and what it has won, too.  So is a grant.
  */
 void
 la_pace_stopped(LaPace *pace)
 {
+	if (pace->grant == LA_GRANT_GRANTED)
+		pace->grant = LA_GRANT_SPENT;
 	if (pace->trial == LA_TRIAL_LOOK_RAMP || pace->trial == LA_TRIAL_LOOK ||
 		pace->trial == LA_TRIAL_WON)
 		la_pace_enter_trial(pace, LA_TRIAL_NONE);
@@ -378,11 +436,16 @@ la_pace_watch(LaPace *pace, bool waited)
 		return false;
 
 	/* Look-ahead is wanted; against the kernel's it must prove itself. */
-	if (la_pace_is_sequential(pace))
+	if (la_pace_is_aided(pace))
 	{
 		if (pace->trial == LA_TRIAL_NONE)
 			la_pace_enter_trial(pace, LA_TRIAL_WATCH_RAMP);
 		return false;
+	}
+	if (la_pace_is_sequential(pace))
+	{
+		pace->grant = LA_GRANT_GRANTED;
+		pace->reads = 0;
 	}
 	la_pace_enter_trial(pace, LA_TRIAL_NONE);
 	return true;
@@ -459,7 +522,7 @@ la_pace_filled(LaPace *pace, int nblocks, int nreads)
 
 	/* Its pattern is to be seen only now: it must prove itself. */
 	if (pace->trial == LA_TRIAL_NONE && pace->start_after > 0 &&
-		pace->moves >= LA_SHARE_MOVES && la_pace_is_sequential(pace))
+		pace->moves >= LA_SHARE_MOVES && la_pace_is_aided(pace))
 	{
 		la_pace_enter_trial(pace, LA_TRIAL_WATCH_RAMP);
 		la_pace_rest(pace);

@@ -28,6 +28,16 @@ typedef enum LaTrial
 } LaTrial;
 
 /*
+ * Looking ahead without a trial, where the kernel is of no help; see pace.c.
+ */
+typedef enum LaGrant
+{
+	LA_GRANT_UNSEEN,			/* too little was read yet, or it helps */
+	LA_GRANT_GRANTED,			/* look ahead for LA_GRANT_LENGTH blocks */
+	LA_GRANT_SPENT,				/* only a trial decides from now on */
+} LaGrant;
+
+/*
  * State of one scan's pace.  All fields are pace.c's; read them through the
  * functions below.
  */
@@ -48,6 +58,11 @@ typedef struct LaPace
 								 * LA_SHARE */
 	int			step;			/* how far those go, in 1 / LA_STEP blocks */
 
+	/* the grant */
+	LaGrant		grant;
+	int			reads;			/* seen, saturating; or since it was granted */
+	int			wait_share;		/* reads that waited, of LA_SHARE */
+
 	/* the trial */
 	LaTrial		trial;
 	int			trial_reads;	/* blocks read since it was entered */
@@ -64,6 +79,7 @@ typedef struct LaPace
 
 	/* while looking ahead */
 	int			distance;		/* blocks to be ahead of the scan */
+	int			bound;			/* of those, what there is room for */
 	int			waits_since_fill;
 	int			empty_windows;	/* windows in a row that needed no read */
 	int			unprobed;		/* windows filled since the last probe */
@@ -83,6 +99,9 @@ extern void la_pace_waited(LaPace *pace);
 extern bool la_pace_wants_probe(LaPace *pace);
 extern bool la_pace_probed(LaPace *pace, bool waited);
 extern bool la_pace_filled(LaPace *pace, int nblocks, int nreads);
+
+/* Two windows of one block. */
+#define LA_LEAST_BOUND		2
 
 /* After so many switches, waits count half. */
 #define LA_STRETCH			32
@@ -120,11 +139,22 @@ la_pace_skips(LaPace *pace)
 	pace->is_blind = true;
 }
 
-/* The number of blocks that look-ahead should be in front of the scan. */
+/*
+ * There is room for so many blocks only, until we are told otherwise.
+ */
+static inline void
+la_pace_bound(LaPace *pace, int nblocks)
+{
+	pace->bound = Max(nblocks, LA_LEAST_BOUND);
+}
+
+/*
+ * The number of blocks that look-ahead should be in front of the scan.
+ */
 static inline int
 la_pace_distance(const LaPace *pace)
 {
-	return pace->distance;
+	return Min(pace->distance, pace->bound);
 }
 
 #endif							/* LA_PACE_H */

@@ -200,6 +200,39 @@ def test_table_and_index(own_cluster: NewCluster, server: Server) -> None:
         assert value(connection, seen) >= MIN_USED * pages
 
 
+# A page of the table for each row, and 80 of them for each leaf page.
+FLOW = """
+CREATE TABLE flow (k int, pad text) WITH (autovacuum_enabled = off, fillfactor = 10);
+INSERT INTO flow SELECT (g * 1237) % 8009, repeat('x', 700) FROM generate_series(1, 8000) g;
+CREATE INDEX flow_k ON flow (k) WITH (fillfactor = 20);
+VACUUM (FREEZE, ANALYZE) flow
+"""
+
+
+def test_leaf_pages_stay_until_they_are_used(own_cluster: NewCluster, server: Server) -> None:
+    """Pages of the table, read meanwhile, do not push them out of shared buffers."""
+    if server.major < 18:
+        pytest.skip("asynchronous I/O is of 18 and later")
+    cluster = own_cluster({"shared_buffers": "8MB", "max_connections": "10"})
+    query = "SELECT k FROM flow WHERE pad > '' ORDER BY k"
+    with connect(cluster) as connection:
+        script(connection, FLOW)
+        settings(connection, **INDEX_SCANS)
+        require_node(connection, query, PLAIN, "flow_k")
+        read = {}
+        for method in ("none", "aio"):
+            settings(connection, pg_lookahead__method=method)
+            cold(connection, "flow")
+            cold_index(connection, "flow_k")
+            before = index_reads(connection, "flow_k")
+            with leaves_of(connection, "flow_k") as leaves:
+                assert len(rows(connection, query)) == 8000
+            read[method] = index_reads(connection, "flow_k") - before
+        assert leaves.blocks_used > 80
+        assert read["aio"] <= 1.1 * read["none"], read
+    cluster.close()
+
+
 def index_reads(connection: Connection, index: str) -> int:
     """Return how many blocks of an index were read, as the server counts them."""
     connection.execute("SELECT pg_stat_force_next_flush()")

@@ -40,10 +40,16 @@ CREATE TABLE far (a int, f text) WITH (autovacuum_enabled = off) TABLESPACE slow
 ALTER TABLE far ALTER f SET STORAGE plain;
 INSERT INTO far SELECT i, repeat('x', 5000) FROM generate_series(1, {ROWS}) i ORDER BY md5(i::text);
 CREATE INDEX far_a ON far (a) TABLESPACE slow;
+CREATE TABLE near (LIKE far) WITH (autovacuum_enabled = off) TABLESPACE slow;
+ALTER TABLE near ALTER f SET STORAGE plain;
+INSERT INTO near SELECT i, repeat('x', 5000) FROM generate_series(1, 600) i
+ ORDER BY i + i * 7919 % 71;
+CREATE INDEX near_a ON near (a) TABLESPACE slow;
 CREATE TABLE keys (k text COLLATE "C") WITH (autovacuum_enabled = off) TABLESPACE slow;
 INSERT INTO keys SELECT lpad(i::text, 500, '0') FROM generate_series(1, {ROWS}) i;
 CREATE INDEX keys_k ON keys (k) TABLESPACE slow;
 VACUUM (FREEZE, ANALYZE) far;
+VACUUM (FREEZE, ANALYZE) near;
 VACUUM (FREEZE, ANALYZE) keys;
 CREATE TABLE few (b int) TABLESPACE slow;
 INSERT INTO few SELECT i FROM generate_series(1, 100) i;
@@ -139,6 +145,25 @@ def test_starts_by_itself(slow: Cluster, server: Server, name: str) -> None:
         with gained(connection) as change:
             assert value(connection, query) == expected
         assert change.blocks_issued == 0
+
+
+@pytest.mark.parametrize("direction", ["ASC", "DESC"])
+def test_short_scan_to_and_fro(slow: Cluster, direction: str) -> None:
+    """Near the order of the table the kernel may read ahead; it does not, and that is seen early."""
+    query = (
+        "SELECT count(f), max(a) FROM"
+        f" (SELECT a, f FROM near WHERE a BETWEEN 101 AND 400 ORDER BY a {direction} OFFSET 0) s"
+    )
+    make_cold(slow)
+    with LogWatch(slow), connect(slow) as connection:
+        settings(connection, **INDEX_SCANS)
+        assert rows(connection, "SELECT count(*) FROM few") == [(100,)]
+        require_node(connection, query, "Index Scan", "near_a")
+        with gained(connection) as change:
+            assert rows(connection, query) == [(300, 400)]
+        assert change.blocks_used > 200
+        assert change.blocks_wasted == 0
+        assert not change.errors
 
 
 @pytest.mark.parametrize("name", SCANS)
