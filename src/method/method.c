@@ -220,11 +220,16 @@ la_leaf_method_for(Relation rel)
 
 /*
  * Choose the method for a scan of all blocks in physical order, or NULL for
- * none.  The kernel reads such a scan ahead already, and what is left to gain
- * is that somebody else copies: so the I/O service comes first.
+ * none.
+ *
+ * If one process scans, the kernel reads ahead already, and what is left to
+ * gain is that somebody else copies: so the I/O service comes first.  Several
+ * processes copy beside each other; but each takes its chunks here and there,
+ * where the kernel does not follow.  To tell it is cheaper than a worker, which
+ * would take a processor from them.
  */
 const LaMethod *
-la_range_method_for(Relation rel)
+la_range_method_for(Relation rel, bool is_shared)
 {
 	const char *reason;
 	const LaMethod *method = NULL;
@@ -237,6 +242,9 @@ la_range_method_for(Relation rel)
 			method = la_advice_or_worker(rel, &reason);
 			break;
 		case LA_METHOD_AUTO:
+			method = is_shared ? la_advice_or_worker(rel, &reason) :
+				la_worker_or_advice(rel, &reason);
+			break;
 		case LA_METHOD_AIO:
 		case LA_METHOD_WORKER:
 			method = la_worker_or_advice(rel, &reason);

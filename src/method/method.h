@@ -99,7 +99,7 @@ extern const LaMethod la_method_none;
 extern const LaMethod *la_method_for(Relation rel, const char **reason);
 extern const LaMethod *la_dense_method_for(Relation rel);
 extern const LaMethod *la_leaf_method_for(Relation rel);
-extern const LaMethod *la_range_method_for(Relation rel);
+extern const LaMethod *la_range_method_for(Relation rel, bool is_shared);
 
 /* file_advice.c */
 extern void la_file_advise(SMgrRelation smgr, ForkNumber fork,

@@ -303,11 +303,12 @@ la_seq_begin(LaSeqScan *scan, BlockNumber blkno)
 {
 	Relation	rel = scan->node->ss.ss_currentRelation;
 	TableScanDesc desc = scan->node->ss.ss_currentScanDesc;
-	const LaMethod *method = la_range_method_for(rel);
+	const LaMethod *method;
 	BlockNumber start = blkno;
 	BlockNumber nblocks;
 
 	la_seq_note_sharing(scan);
+	method = la_range_method_for(rel, scan->is_parallel);
 	if (rel->rd_tableam == GetHeapamTableAmRoutine() && !scan->is_parallel)
 	{
 		/* The blocks before the first row count, too. */
@@ -656,7 +657,8 @@ la_seq_scan_register(MemoryContext query_context, SeqScanState *node)
 	/* The leader may never get to scan; the others look for its slot. */
 	if (scan->is_parallel && scan->frontier.may_begin &&
 		la_owners_begun() < LA_MAX_PARALLEL_OWNERS)
-		la_frontier_reserve(&scan->frontier, rel, la_range_method_for(rel));
+		la_frontier_reserve(&scan->frontier, rel,
+							la_range_method_for(rel, true));
 
 	if (la_seq_nodes == NULL)
 		la_seq_nodes = laseq_create(TopMemoryContext, 16, NULL);

@@ -361,6 +361,25 @@ def test_parallel(tables: Cluster, name: str, leader: str, method: str) -> None:
                 assert issued <= times * blocks_of(connection, "long"), chunk
 
 
+@pytest.mark.parametrize("processes", [1, 3])
+def test_who_reads(tables: Cluster, processes: int) -> None:
+    """By default the service reads for one process; of several the kernel is advised."""
+    query = "SELECT count(*), sum(a), sum(length(filler)) FROM long"
+    with connect(tables) as connection:
+        until_served(connection)
+        scanning(connection, "auto", enabled=False)
+        settings(connection, **{**PARALLEL, "max_parallel_workers_per_gather": processes - 1})
+        assert ("Gather" in str(plan_nodes(connection, query))) == (processes > 1)
+        without = rows(connection, query)
+        switch(connection, on=True)
+        cold(connection, "long")
+        before = read_by_workers(connection)
+        with gained(connection) as change:
+            assert rows(connection, query) == without
+        assert change.blocks_issued > 0
+        assert (read_by_workers(connection) > before) == (processes == 1)
+
+
 @pytest.mark.parametrize("leader", ["on", "off"])
 def test_parallel_rescans(tables: Cluster, leader: str) -> None:
     """A Gather that is started again and again, and looks ahead each time."""
