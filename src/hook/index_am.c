@@ -6,8 +6,10 @@
  * The executor calls an access method through index->rd_indam.  For the indexes
  * of plans that we follow, executor.c has la_index_am_wrap() point that at a
  * copy of the same routine in which the functions that move a scan are ours.
- * Each of ours calls the original, always, and returns what it returned; what
- * else it does is index_scan.c's business.
+ * Each of ours calls the original and returns what it returned; what else it
+ * does is index_scan.c's business.  Only the next entry of a leaf page that
+ * B-tree has copied is taken from there, as B-tree would; see
+ * la_bt_next_on_page().
  *
  *		executor -> rd_indam->amgettuple = la_amgettuple
  *										   |-> original btgettuple	(the row)
@@ -67,8 +69,9 @@ la_amgettuple_seen(IndexScanDesc desc, ScanDirection direction)
 }
 
 /*
- * Most calls for cached data go straight to the access method.  Those need no
- * stack frame here, if whatever else there is to do is done elsewhere.
+ * Most calls for cached data are for B-tree's next entry on the same page, or
+ * go straight to the access method.  Those need no stack frame here, if
+ * whatever else there is to do is done elsewhere.
  */
 static bool
 la_amgettuple(IndexScanDesc desc, ScanDirection direction)
@@ -78,6 +81,9 @@ la_amgettuple(IndexScanDesc desc, ScanDirection direction)
 	if (likely(desc == la_last_desc && scan != NULL && scan->skip > 0))
 	{
 		scan->skip--;
+		if (scan->amgettuple == btgettuple &&
+			likely(la_bt_next_on_page(desc, direction)))
+			return true;
 		return scan->amgettuple(desc, direction);
 	}
 	return la_amgettuple_seen(desc, direction);

@@ -68,7 +68,7 @@ typedef struct LaLeafScan
 	int			unforeseen;		/* neighbours in a row that no one foresaw */
 	bool		start_wanted;	/* the pace has said so */
 	int			moves;			/* to another page since flow_reads was taken */
-	int64		flow_reads;		/* la_blocks_read() at the last fill */
+	int64		flow_reads;		/* blocks read until la_leaf_bound() looked */
 
 	/* the work of looking ahead; NULL until it starts: see window.c */
 	LaWindow   *window;
@@ -166,14 +166,41 @@ la_leaf_wake(LaLeafScan *leaf)
 }
 
 /*
+ * The next entry of the leaf page that a B-tree scan is on.  Returns false, and
+ * has done nothing, if there is none or B-tree must be asked for it.
+ *
+ * This is what btgettuple() does for an entry that it has copied with its page.
+ * Done here it makes up for the call that we are.
+ */
+static inline bool
+la_bt_next_on_page(IndexScanDesc desc, ScanDirection direction)
+{
+	BTScanOpaque scan = (BTScanOpaque) desc->opaque;
+	BTScanPosItem *item;
+
+	if (!BTScanPosIsValid(scan->currPos) || desc->kill_prior_tuple ||
+		la_leaf_is_at_edge(desc, direction))
+		return false;
+	scan->currPos.itemIndex += ScanDirectionIsForward(direction) ? 1 : -1;
+	item = &scan->currPos.items[scan->currPos.itemIndex];
+	desc->xs_recheck = false;
+	desc->xs_heaptid = item->heapTid;
+	if (desc->xs_want_itup)
+		desc->xs_itup = (IndexTuple) (scan->currTuples + item->tupleOffset);
+	return true;
+}
+
+/*
  * Ask a scan of a B-tree for its next entry.  "leaf" may be NULL.
  */
 static inline bool
 la_leaf_scan_ask(LaLeafScan *leaf, IndexScanDesc desc,
 				 amgettuple_function ask, ScanDirection direction)
 {
+	if (ask == btgettuple && likely(la_bt_next_on_page(desc, direction)))
+		return true;
 	if (leaf != NULL && leaf->desc == desc &&
-		unlikely(la_leaf_is_at_edge(desc, direction)))
+		la_leaf_is_at_edge(desc, direction))
 		return la_leaf_scan_cross(leaf, ask, direction);
 	return ask(desc, direction);
 }
