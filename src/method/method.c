@@ -11,7 +11,8 @@
  *		any		any			buffered	advice
  *		18		worker		buffered	aio for leaf pages and bitmaps
  *		other	other		buffered	worker for leaf pages, with the service,
- *									unless the scan is parallel
+ *									unless the scan is parallel, and for
+ *									sequential scans likewise
  *		16-17	-			direct		worker, or none without the service
  *		18		sync		direct		worker, or none without the service
  *		18		other		direct		aio

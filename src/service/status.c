@@ -221,8 +221,8 @@ pg_lookahead_io(PG_FUNCTION_ARGS)
 }
 
 /*
- * pg_lookahead_owners() -> a row for each scan that asks the service, for
- * pg_stat_lookahead_owners
+ * pg_lookahead_owners() -> a row for each scan that has a slot of the service,
+ * for pg_stat_lookahead_owners
  */
 Datum
 pg_lookahead_owners(PG_FUNCTION_ARGS)

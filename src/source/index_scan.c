@@ -376,6 +376,10 @@ la_judge_gap(LaIndexScan *scan)
 		return;
 	}
 
+	/* Of more than one, the rest of the plan may have read some. */
+	if (nreads == 1 && missed)
+		la_pace_saw_read(&scan->pace, waited);
+
 	/* From the first read on we want to know who sleeps. */
 	if (missed)
 	{
@@ -500,12 +504,12 @@ la_quiet_skip(LaIndexScan *scan)
 static void
 la_start(LaIndexScan *scan)
 {
+	scan->start_wanted = false;
 	if (!la_index_ahead_start(scan))
 	{
 		la_pace_stopped(&scan->pace);
 		return;
 	}
-	scan->start_wanted = false;
 	scan->has_read = true;
 	scan->quiet_reads = 0;
 	scan->quiet_skip = LA_QUIET_SKIP;

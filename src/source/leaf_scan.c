@@ -95,6 +95,9 @@
  */
 #define LA_FLOW_DIVISOR		8
 
+/* Moves to another page, for which it is looked what was read. */
+#define LA_FLOW_MOVES		4
+
 int64		la_leaf_own_reads = 0;
 
 /* All leaf scans of running queries. */
@@ -259,6 +262,8 @@ la_leaf_drop(LaLeafScan *leaf)
 		la_leaf_walk_restart(leaf->walk);
 	}
 	leaf->unforeseen = 0;
+	leaf->moves = 0;
+	leaf->flow_reads = pgBufferUsage.shared_blks_read;
 	if (leaf->state != LA_LEAF_OUT)
 		la_leaf_enter(leaf, LA_LEAF_WATCHING);
 }
@@ -285,8 +290,6 @@ la_leaf_scan_restart(LaLeafScan *leaf, IndexScanDesc desc)
 	leaf->cached = 0;
 	leaf->quiet_reads = 0;
 	leaf->start_wanted = false;
-	leaf->moves = 0;
-	leaf->flow_reads = la_blocks_read();
 }
 
 /*
@@ -365,14 +368,15 @@ la_leaf_pages_left(const LaLeafScan *leaf, const BTScanPosData *pos)
 static void
 la_leaf_bound(LaLeafScan *leaf)
 {
-	int64		reads = la_blocks_read() - leaf->flow_reads;
+	int64		reads = pgBufferUsage.shared_blks_read - leaf->flow_reads;
 	int64		room = (int64) NBuffers / LA_FLOW_DIVISOR *
 		leaf->moves / Max(reads, 1);
 
-	if (leaf->moves > 0)
-		la_pace_bound(&leaf->pace, (int) Min(room, PG_INT32_MAX));
+	if (leaf->moves < LA_FLOW_MOVES)
+		return;
+	la_pace_bound(&leaf->pace, (int) Min(room, PG_INT32_MAX));
 	leaf->moves = 0;
-	leaf->flow_reads = la_blocks_read();
+	leaf->flow_reads = pgBufferUsage.shared_blks_read;
 }
 
 /*
@@ -562,6 +566,8 @@ la_leaf_judge_watching(LaLeafScan *leaf, const LaCrossing *crossing)
 		leaf->quiet_reads = Min(leaf->quiet_reads, 2 * LA_LEAF_QUIET_AFTER) / 2;
 	else
 		leaf->quiet_reads++;
+	if (crossing->nreads == 1)
+		la_pace_saw_read(&leaf->pace, crossing->waited);
 	if (la_leaf_tell_pace(leaf, crossing))
 		leaf->start_wanted = true;
 	if (la_pace_watch(&leaf->pace, crossing->waited))

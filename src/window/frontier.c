@@ -22,9 +22,10 @@
  * what lies between, so that no block is asked for twice.
  *
  * Asked for in steps of LA_STEP_BLOCKS.  The distance begins small and doubles
- * while the scan waits, up to what the ring of the I/O service has room for; a
- * reader that is only just ahead is worse than none, because then two processes
- * read one file by turns and the kernel's own read-ahead gives up.
+ * while the scan waits, up to what the ring of the I/O service has room for, or
+ * LA_ADVICE_DISTANCE if the kernel is advised; a reader that is only just ahead
+ * is worse than none, because then two processes read one file by turns and the
+ * kernel's own read-ahead gives up.
  *
  * Blocks that are in shared buffers need nobody.  The first block of each step
  * is looked up; after LA_RESIDENT_STEPS hits in a row the caller is told to

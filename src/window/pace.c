@@ -50,22 +50,25 @@
  * it takes less than LA_TRIAL_SHARE of the time; if not, it stays away for a
  * while, longer each time, and the scan is looked at now and then only; a move
  * that was not seen tells nothing of the pattern.  A scan of under
- * LA_TRIAL_LENGTH blocks in this pattern is left to the kernel.  Backward the
- * kernel does not read ahead, and with direct I/O it does not read at all; then
- * there is no trial.
- *
- * The grant.  A scan that goes to and fro near the order of the table looks
- * like one that goes forward for some hundred blocks, and to the kernel like
- * one that jumps: nearly every read waits.  Who waits at more than
- * LA_UNAIDED_SHARE of its first LA_UNAIDED_READS reads has no help from the
- * kernel and starts at once, without a trial for LA_GRANT_LENGTH blocks.  Once
- * only: the kernel may have learned by then, and the scan is tried as above.
- *
- *		UNSEEN -> GRANTED -> SPENT
+ * LA_TRIAL_LENGTH blocks in this pattern is left to the kernel, unless it gets
+ * a grant.  Backward the kernel does not read ahead, and with direct I/O it
+ * does not read at all; then there is no trial.
  *
  *		NONE -> WATCH_RAMP -> WATCH -> LOOK_RAMP -> LOOK -> WON <-> LOOK
  *		  ^                                            `-> LOST -.
  *		  `------------------------------------------------------'
+ *
+ * The grant.  A scan that goes to and fro near the order of the table looks
+ * like one that goes forward for some hundred blocks, and to the kernel like
+ * one that jumps: nearly every read waits.  Who has waited at more than
+ * LA_UNAIDED_SHARE of its last LA_UNAIDED_READS reads or so, before there was a
+ * trial, has no help from the kernel and starts at once, without a trial for
+ * LA_GRANT_LENGTH blocks.  Once only: the kernel may have learned by then, and
+ * the scan is tried as above.
+ *
+ *		UNSEEN -> GRANTED -> SPENT
+ *			^		 |
+ *			`--------'	look-ahead did not begin
  *
  * Copyright (c) 2026, the pg_lookahead authors
  *
@@ -136,25 +139,15 @@ la_pace_is_sequential(const LaPace *pace)
 }
 
 /*
- * Does the kernel read such a scan ahead, as far as we know?
+ * Is the kernel of no help, as far as was seen, and no trial under way?
  */
 static bool
-la_pace_is_aided(const LaPace *pace)
+la_pace_is_unaided(const LaPace *pace)
 {
-	if (!la_pace_is_sequential(pace))
-		return false;
-	switch (pace->grant)
-	{
-		case LA_GRANT_UNSEEN:
-			return pace->trial == LA_TRIAL_LOST ||
-				pace->reads < LA_UNAIDED_READS ||
-				pace->wait_share <= LA_UNAIDED_SHARE;
-		case LA_GRANT_GRANTED:
-			return false;
-		case LA_GRANT_SPENT:
-			break;
-	}
-	return true;
+	return pace->grant == LA_GRANT_UNSEEN &&
+		pace->trial <= LA_TRIAL_WATCH_RAMP &&
+		pace->reads >= LA_UNAIDED_READS &&
+		pace->wait_share > LA_UNAIDED_SHARE;
 }
 
 static void
@@ -182,23 +175,18 @@ la_share(int *share, bool yes, int moves)
 }
 
 /*
- * Blocks were read: what does that say of the kernel's help?
+ * While watching, the scan has read one block: what does that say of the
+ * kernel's help?  To be called only if nothing else was read meanwhile, by the
+ * rest of the plan, say: the wait may have been for that.
  */
-static void
-la_pace_judge_aid(LaPace *pace, int nreads, bool waited)
+void
+la_pace_saw_read(LaPace *pace, bool waited)
 {
-	if (pace->grant == LA_GRANT_UNSEEN)
-	{
-		if (pace->reads < LA_UNAIDED_READS)
-			pace->reads++;
-		la_share(&pace->wait_share, waited, pace->reads);
-	}
-	else if (pace->grant == LA_GRANT_GRANTED)
-	{
-		pace->reads += nreads;
-		if (pace->reads >= LA_GRANT_LENGTH)
-			pace->grant = LA_GRANT_SPENT;
-	}
+	if (pace->grant != LA_GRANT_UNSEEN)
+		return;
+	if (pace->reads < LA_UNAIDED_READS)
+		pace->reads++;
+	la_share(&pace->wait_share, waited, pace->reads);
 }
 
 /*
@@ -248,7 +236,12 @@ la_pace_moved(LaPace *pace, BlockNumber blkno)
 bool
 la_pace_read(LaPace *pace, int nreads, bool waited)
 {
-	la_pace_judge_aid(pace, nreads, waited);
+	if (pace->grant == LA_GRANT_GRANTED)
+	{
+		pace->granted -= nreads;
+		if (pace->granted <= 0)
+			pace->grant = LA_GRANT_SPENT;
+	}
 	if (pace->trial == LA_TRIAL_NONE)
 		return false;
 
@@ -398,13 +391,15 @@ la_pace_interrupted(LaPace *pace)
 
 /*
  * Look-ahead has stopped for another reason than the trial, or does not begin:
- * a trial of it is void, and what it has won, too.  So is a grant.
+ * a trial of it is void, and what it has won, too.  So is a grant, once it was
+ * made use of.
  */
 void
 la_pace_stopped(LaPace *pace)
 {
 	if (pace->grant == LA_GRANT_GRANTED)
-		pace->grant = LA_GRANT_SPENT;
+		pace->grant = pace->granted == LA_GRANT_LENGTH ?
+			LA_GRANT_UNSEEN : LA_GRANT_SPENT;
 	if (pace->trial == LA_TRIAL_LOOK_RAMP || pace->trial == LA_TRIAL_LOOK ||
 		pace->trial == LA_TRIAL_WON)
 		la_pace_enter_trial(pace, LA_TRIAL_NONE);
@@ -436,16 +431,16 @@ la_pace_watch(LaPace *pace, bool waited)
 		return false;
 
 	/* Look-ahead is wanted; against the kernel's it must prove itself. */
-	if (la_pace_is_aided(pace))
-	{
-		if (pace->trial == LA_TRIAL_NONE)
-			la_pace_enter_trial(pace, LA_TRIAL_WATCH_RAMP);
-		return false;
-	}
 	if (la_pace_is_sequential(pace))
 	{
+		if (!la_pace_is_unaided(pace))
+		{
+			if (pace->trial == LA_TRIAL_NONE)
+				la_pace_enter_trial(pace, LA_TRIAL_WATCH_RAMP);
+			return false;
+		}
 		pace->grant = LA_GRANT_GRANTED;
-		pace->reads = 0;
+		pace->granted = LA_GRANT_LENGTH;
 	}
 	la_pace_enter_trial(pace, LA_TRIAL_NONE);
 	return true;
@@ -522,7 +517,8 @@ la_pace_filled(LaPace *pace, int nblocks, int nreads)
 
 	/* Its pattern is to be seen only now: it must prove itself. */
 	if (pace->trial == LA_TRIAL_NONE && pace->start_after > 0 &&
-		pace->moves >= LA_SHARE_MOVES && la_pace_is_aided(pace))
+		pace->grant != LA_GRANT_GRANTED &&
+		pace->moves >= LA_SHARE_MOVES && la_pace_is_sequential(pace))
 	{
 		la_pace_enter_trial(pace, LA_TRIAL_WATCH_RAMP);
 		la_pace_rest(pace);

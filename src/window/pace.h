@@ -32,7 +32,7 @@ typedef enum LaTrial
  */
 typedef enum LaGrant
 {
-	LA_GRANT_UNSEEN,			/* too little was read yet, or it helps */
+	LA_GRANT_UNSEEN,			/* too few reads were seen, or it helps */
 	LA_GRANT_GRANTED,			/* look ahead for LA_GRANT_LENGTH blocks */
 	LA_GRANT_SPENT,				/* only a trial decides from now on */
 } LaGrant;
@@ -60,8 +60,9 @@ typedef struct LaPace
 
 	/* the grant */
 	LaGrant		grant;
-	int			reads;			/* seen, saturating; or since it was granted */
-	int			wait_share;		/* reads that waited, of LA_SHARE */
+	int			reads;			/* seen while watching, saturating */
+	int			wait_share;		/* of these, waited for; of LA_SHARE */
+	int			granted;		/* blocks left of LA_GRANT_LENGTH */
 
 	/* the trial */
 	LaTrial		trial;
@@ -89,6 +90,7 @@ typedef struct LaPace
 extern void la_pace_init(LaPace *pace, int start_after, int max_distance,
 						 bool has_page_cache);
 extern void la_pace_moved(LaPace *pace, BlockNumber blkno);
+extern void la_pace_saw_read(LaPace *pace, bool waited);
 extern bool la_pace_read(LaPace *pace, int nreads, bool waited);
 extern bool la_pace_clock(LaPace *pace, int64 now_ns, int64 cpu_ns);
 extern void la_pace_interrupted(LaPace *pace);

@@ -45,11 +45,16 @@ ALTER TABLE near ALTER f SET STORAGE plain;
 INSERT INTO near SELECT i, repeat('x', 5000) FROM generate_series(1, 600) i
  ORDER BY i + i * 7919 % 71;
 CREATE INDEX near_a ON near (a) TABLESPACE slow;
+CREATE TABLE ordered (LIKE far) WITH (autovacuum_enabled = off) TABLESPACE slow;
+ALTER TABLE ordered ALTER f SET STORAGE plain;
+INSERT INTO ordered SELECT i, repeat('x', 5000) FROM generate_series(1, 600) i;
+CREATE INDEX ordered_a ON ordered (a) TABLESPACE slow;
 CREATE TABLE keys (k text COLLATE "C") WITH (autovacuum_enabled = off) TABLESPACE slow;
 INSERT INTO keys SELECT lpad(i::text, 500, '0') FROM generate_series(1, {ROWS}) i;
 CREATE INDEX keys_k ON keys (k) TABLESPACE slow;
 VACUUM (FREEZE, ANALYZE) far;
 VACUUM (FREEZE, ANALYZE) near;
+VACUUM (FREEZE, ANALYZE) ordered;
 VACUUM (FREEZE, ANALYZE) keys;
 CREATE TABLE few (b int) TABLESPACE slow;
 INSERT INTO few SELECT i FROM generate_series(1, 100) i;
@@ -164,6 +169,28 @@ def test_short_scan_to_and_fro(slow: Cluster, direction: str) -> None:
         assert change.blocks_used > 200
         assert change.blocks_wasted == 0
         assert not change.errors
+
+
+@pytest.mark.parametrize("joined", [False, True])
+def test_the_kernel_reads_ahead(slow: Cluster, joined: bool) -> None:
+    """A short scan in the order of the table is left to it, whatever else the plan waits for."""
+    query = (
+        "SELECT count(o.f) FROM"
+        " (SELECT a, f FROM ordered WHERE a BETWEEN 101 AND 400 ORDER BY a OFFSET 0) o"
+    )
+    if joined:
+        query += " JOIN far ON far.a = o.a WHERE far.f > ''"
+    make_cold(slow)
+    with LogWatch(slow), connect(slow) as connection:
+        settings(connection, **INDEX_SCANS, enable_hashjoin="off", enable_mergejoin="off")
+        assert rows(connection, "SELECT count(*) FROM few") == [(100,)]
+        require_node(connection, query, "Index Scan", "ordered_a")
+        if joined:
+            require_node(connection, query, "Nested Loop")
+            require_node(connection, query, "Index Scan", "far_a")
+        with gained(connection) as change:
+            assert rows(connection, query) == [(300,)]
+        assert change.blocks_issued == 0
 
 
 @pytest.mark.parametrize("name", SCANS)
