@@ -64,7 +64,9 @@
  * LA_UNAIDED_SHARE of its last LA_UNAIDED_READS reads or so, before there was a
  * trial, has no help from the kernel and starts at once, without a trial for
  * LA_GRANT_LENGTH blocks.  Once only: the kernel may have learned by then, and
- * the scan is tried as above.
+ * the scan is tried as above.  A scan that seems to go forward must have read
+ * LA_UNAIDED_UPWARD blocks: a kernel that reads far ahead catches on before,
+ * and would have to do so again after the grant.
  *
  *		UNSEEN -> GRANTED -> SPENT
  *			^		 |
@@ -96,6 +98,7 @@
 #define LA_TRIAL_WON_LENGTH	(16 * LA_TRIAL_LENGTH)
 #define LA_TRIAL_SHARE(ns)	((ns) / 10 * 7)
 #define LA_UNAIDED_READS	16
+#define LA_UNAIDED_UPWARD	48
 #define LA_UNAIDED_SHARE	(LA_SHARE * 3 / 4)
 #define LA_GRANT_LENGTH		256
 #define LA_FIRST_HOLD		(32 * LA_TRIAL_LENGTH)
@@ -144,9 +147,12 @@ la_pace_is_sequential(const LaPace *pace)
 static bool
 la_pace_is_unaided(const LaPace *pace)
 {
+	bool		is_upward = pace->highest - pace->origin >=
+		pace->origin - pace->lowest;
+
 	return pace->grant == LA_GRANT_UNSEEN &&
 		pace->trial <= LA_TRIAL_WATCH_RAMP &&
-		pace->reads >= LA_UNAIDED_READS &&
+		pace->reads >= (is_upward ? LA_UNAIDED_UPWARD : LA_UNAIDED_READS) &&
 		pace->wait_share > LA_UNAIDED_SHARE;
 }
 
@@ -184,9 +190,9 @@ la_pace_saw_read(LaPace *pace, bool waited)
 {
 	if (pace->grant != LA_GRANT_UNSEEN)
 		return;
-	if (pace->reads < LA_UNAIDED_READS)
+	if (pace->reads < LA_UNAIDED_UPWARD)
 		pace->reads++;
-	la_share(&pace->wait_share, waited, pace->reads);
+	la_share(&pace->wait_share, waited, Min(pace->reads, LA_UNAIDED_READS));
 }
 
 /*
