@@ -89,7 +89,7 @@ def full(rows: int) -> Scale:
         fractions=(0.001, 0.01, 0.1, 0.33),
         matrix_methods=("worker", "sync", "io_uring"),
         limits=(1, 2, 4, 8, 100),
-        limit_queries=200,
+        limit_queries=1000,
         limit_100_queries=60,
         cached_fuzz=FUZZ,
         cached_fractions=(0.001, 0.01, 0.1, 0.33),

@@ -36,6 +36,7 @@ from .bench_measure import (
     difference,
     fill_page_cache,
     load_sql,
+    one_processor,
     scheduled_ms,
 )
 from .bench_pairs import (
@@ -162,7 +163,10 @@ class LeafRunner(PairRunner[Case]):
         with self._session(case, arm, shape) as (conn, probe):
             settings = self.store.settings(conn)
             before = probe.snapshot()
-            elapsed, answers, waited = waited_in(probe, shape.statements)
+            with contextlib.ExitStack() as stack:
+                if case.queries > 1:
+                    stack.enter_context(one_processor(pair, probe.pid))
+                elapsed, answers, waited = waited_in(probe, shape.statements)
             spent = difference(before, probe.snapshot())
             counted = self._counted(conn, case, arm)
         more: dict[str, Any] = {}

@@ -14,7 +14,7 @@ import subprocess
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
-from .bench_measure import PlanRejected, answer_digest
+from .bench_measure import PlanRejected, answer_digest, one_processor, postmaster_of
 from .bench_result import ARMS, LOOKAHEAD
 from .bench_store import Store, now
 from .data import BenchData
@@ -139,7 +139,10 @@ def _pgbench(data: BenchData, script: str, clients: int, how: Sequence[str]) -> 
         str(data.server.bindir / "pgbench"), f"--builtin={script}", "--no-vacuum",
         "--client", str(clients), "--jobs", str(clients), *how, data.dsn(),
     ]  # fmt: skip
-    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    with contextlib.ExitStack() as stack:
+        if clients == 1:
+            stack.enter_context(one_processor(0, postmaster_of(data.folder)))
+        done = subprocess.run(command, check=False, capture_output=True, text=True)
     found = re.search(r"^tps = ([0-9.]+)", done.stdout, re.MULTILINE)
     if done.returncode or found is None:
         raise RunFailed(f"pgbench failed: {done.stderr.strip()}")

@@ -37,6 +37,7 @@ from .bench_measure import (
     difference,
     fill_page_cache,
     load_sql,
+    one_processor,
     scan_query,
 )
 from .bench_pairs import SPARE_BYTES, PairRunner, Progress, RunFailed, pgbench
@@ -171,7 +172,10 @@ class Runner(PairRunner[Cell]):
             self._warm_up(conn, cell, queries)
             probe = self._probe(conn, cell, arm)
             before = probe.snapshot()
-            elapsed, answers = probe.timed(queries)
+            with contextlib.ExitStack() as stack:
+                if cell.limit is not None:
+                    stack.enter_context(one_processor(pair, probe.pid))
+                elapsed, answers = probe.timed(queries)
             spent = difference(before, probe.snapshot())
         self._record(
             cell, pair, arm, cache, settings,

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,6 +19,7 @@ from lookahead.bench_measure import (
     Probe,
     check_plan,
     difference,
+    one_processor,
     scan_query,
     server_settings,
     settings_digest,
@@ -93,3 +97,31 @@ def test_a_library_that_is_replaced_is_seen(tmp_path: Path) -> None:
     assert libraries_of(data) == one
     (tmp_path / "pg_lookahead.so").write_bytes(b"another")
     assert libraries_of(data) != one
+
+
+def test_one_processor_is_for_us_and_what_we_start_and_given_back() -> None:
+    allowed = os.sched_getaffinity(0)
+    shown = "import os; print(*os.sched_getaffinity(0))"
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as other:
+        with one_processor(1, other.pid):
+            ours = os.sched_getaffinity(0)
+            theirs = os.sched_getaffinity(other.pid)
+            started = subprocess.run(
+                [sys.executable, "-c", shown], check=True, capture_output=True, text=True
+            )
+        assert os.sched_getaffinity(other.pid) == allowed
+        other.communicate(b"\n")
+    assert len(ours) == 1
+    assert ours <= allowed
+    assert theirs == ours
+    assert {int(number) for number in started.stdout.split()} == ours
+    assert os.sched_getaffinity(0) == allowed
+
+
+def test_one_processor_where_a_process_has_ended() -> None:
+    allowed = os.sched_getaffinity(0)
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    with one_processor(0, ended.pid):
+        assert len(os.sched_getaffinity(0)) == 1
+    assert os.sched_getaffinity(0) == allowed
