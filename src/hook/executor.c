@@ -34,6 +34,7 @@
 #include "hook/hooks.h"
 #include "hook/index_am.h"
 #include "nodes/nodeFuncs.h"
+#include "port/pg_bitutils.h"
 #include "settings.h"
 #include "source/bitmap_scan.h"
 #include "source/index_scan.h"
@@ -210,15 +211,40 @@ la_register_leaves(LaWalk *walk, PlanState *node, Relation index,
 }
 
 /*
+ * Does a scan find one row at most?  So it is if each column of a unique B-tree
+ * must be equal to something.  There is nothing ahead of such a scan, and where
+ * many of them are run to be without any work for them is worth most.
+ */
+static bool
+la_finds_one_row(Relation index, const ScanKeyData *keys, int nkeys)
+{
+	const int	others = SK_ROW_HEADER | SK_SEARCHARRAY | SK_SEARCHNULL |
+		SK_SEARCHNOTNULL;
+	uint32		equal = 0;		/* columns; there are INDEX_MAX_KEYS at most */
+
+	if (!index->rd_index->indisunique || index->rd_rel->relam != BTREE_AM_OID)
+		return false;
+	for (int i = 0; i < nkeys; i++)
+		if (keys[i].sk_strategy == BTEqualStrategyNumber &&
+			(keys[i].sk_flags & others) == 0)
+			equal |= (uint32) 1 << (keys[i].sk_attno - 1);
+	return pg_popcount32(equal) ==
+		IndexRelationGetNumberOfKeyAttributes(index);
+}
+
+/*
  * Register an index scan node, if its index can be followed.
  */
 static void
-la_register_index_scan(LaWalk *walk, PlanState *node, Relation index)
+la_register_index_scan(LaWalk *walk, PlanState *node, Relation index,
+					   const ScanKeyData *keys, int nkeys)
 {
 	LaIndexScan *scan;
 	LimitState *limit;
 
 	if (index == NULL || RelationGetRelid(index) < FirstNormalObjectId)
+		return;
+	if (la_finds_one_row(index, keys, nkeys))
 		return;
 	if (la_index_am_wrap(index) == NULL)
 		return;
@@ -297,11 +323,24 @@ la_note_subplans(LaWalk *walk, PlanState *node)
 	}
 }
 
+static void
+la_register_plain_scan(LaWalk *walk, IndexScanState *node)
+{
+	la_register_index_scan(walk, &node->ss.ps, node->iss_RelationDesc,
+						   node->iss_ScanKeys, node->iss_NumScanKeys);
+}
+
+static void
+la_register_only_scan(LaWalk *walk, IndexOnlyScanState *node)
+{
+	la_register_index_scan(walk, &node->ss.ps, node->ioss_RelationDesc,
+						   node->ioss_ScanKeys, node->ioss_NumScanKeys);
+}
+
 static bool
 la_walk_plan(PlanState *node, void *arg)
 {
 	LaWalk	   *walk = arg;
-	Relation	index;
 
 	if (node == NULL)
 		return false;
@@ -317,12 +356,10 @@ la_walk_plan(PlanState *node, void *arg)
 			walk->limits = lcons(node, walk->limits);
 			break;
 		case T_IndexScanState:
-			index = ((IndexScanState *) node)->iss_RelationDesc;
-			la_register_index_scan(walk, node, index);
+			la_register_plain_scan(walk, (IndexScanState *) node);
 			break;
 		case T_IndexOnlyScanState:
-			index = ((IndexOnlyScanState *) node)->ioss_RelationDesc;
-			la_register_index_scan(walk, node, index);
+			la_register_only_scan(walk, (IndexOnlyScanState *) node);
 			break;
 		case T_BitmapIndexScanState:
 			la_register_bitmap_index_scan(walk, (BitmapIndexScanState *) node);

@@ -96,6 +96,29 @@ SELECT about('SELECT a FROM alone ORDER BY a');
 SELECT about('SELECT a, b FROM alone WHERE a = 77');
 SELECT about('SELECT a, b FROM alone ORDER BY a LIMIT 1');
 
+-- by its unique key: such a scan is not even looked at
+CREATE TABLE keyed (a int, b int, filler text) WITH (fillfactor = 20, autovacuum_enabled = off);
+INSERT INTO keyed SELECT a, nullif(b, 31), repeat('x', 100)
+  FROM generate_series(1, 50) a, generate_series(1, 60) b WHERE b < 31 OR a = 50 ORDER BY md5(a || ' ' || b);
+UPDATE keyed SET b = NULL WHERE b > 31;
+CREATE UNIQUE INDEX keyed_a_b ON keyed (a, b);
+VACUUM ANALYZE keyed;
+SELECT la.cold('keyed');
+SELECT la.require_plan('SELECT * FROM keyed WHERE a = 5 AND b = 7', 'Index Scan using keyed_a_b');
+SELECT about('SELECT * FROM keyed WHERE a = 5 AND b = 7');
+SELECT about('SELECT * FROM keyed WHERE a = 5 AND b = 8::bigint');
+SELECT about('SELECT a FROM keyed WHERE a = 5 AND b = 9');
+-- but these may find more rows than one
+SELECT la.require_plan('SELECT * FROM keyed WHERE a = 10', 'Index Scan using keyed_a_b');
+SELECT about('SELECT * FROM keyed WHERE a = 10');
+SELECT la.require_plan('SELECT * FROM keyed WHERE a = 20 AND b > 3', 'Index Scan using keyed_a_b');
+SELECT about('SELECT * FROM keyed WHERE a = 20 AND b > 3');
+SELECT la.require_plan('SELECT * FROM keyed WHERE a = 30 AND b IN (1, 3, 5, 7, 9, 11)', 'Index Scan using keyed_a_b');
+SELECT about('SELECT * FROM keyed WHERE a = 30 AND b IN (1, 3, 5, 7, 9, 11)');
+SELECT la.require_plan('SELECT * FROM keyed WHERE a = 50 AND b IS NULL', 'Index Scan using keyed_a_b');
+SELECT about('SELECT * FROM keyed WHERE a = 50 AND b IS NULL');
+DROP TABLE keyed;
+
 -- operators and support functions that are not written in C
 CREATE FUNCTION my_compare(int, int) RETURNS int LANGUAGE plpgsql IMMUTABLE STRICT AS
 'BEGIN RETURN CASE WHEN $1 < $2 THEN -1 WHEN $1 > $2 THEN 1 ELSE 0 END; END';
