@@ -220,8 +220,9 @@ la_finds_one_row(Relation index, const ScanKeyData *keys, int nkeys)
 {
 	const int	others = SK_ROW_HEADER | SK_SEARCHARRAY | SK_SEARCHNULL |
 		SK_SEARCHNOTNULL;
-	uint32		equal = 0;		/* columns; there are INDEX_MAX_KEYS at most */
+	uint32		equal = 0;		/* columns of the index */
 
+	StaticAssertStmt(INDEX_MAX_KEYS <= 32, "columns do not fit into a word");
 	if (!index->rd_index->indisunique || index->rd_rel->relam != BTREE_AM_OID)
 		return false;
 	for (int i = 0; i < nkeys; i++)
