@@ -17,6 +17,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from lookahead import privilege
 from lookahead.cluster import Cluster
 from lookahead.servers import Server
 
@@ -306,10 +307,9 @@ def test_changes_under_the_cursor(tables: Cluster, variant: Variant) -> None:
 
 
 # ---------------------------------------------------------------------------
-# Damage
+# Splits that a crash has left incomplete
 
 BLOCK = 8192
-EXPECTED = r"page verification failed|invalid page|could not read block|checksum"
 
 
 @dataclass
@@ -338,6 +338,143 @@ def read_tree(index: Path) -> Tree:
             chain.append(block)
             block = right[block]
     return found
+
+
+INCOMPLETE_SPLIT = 0x80
+HEADER, POINTER, OPAQUE = 24, 4, 16
+
+
+def undo_splits(index: Path) -> int:
+    """Leave the tree as crashes do that come between the two steps of a split.
+
+    The new page is there, its left neighbour says that the split is incomplete,
+    and the parent does not know of the new page.
+    """
+    tree = read_tree(index)
+    data = bytearray(index.read_bytes())
+
+    def number(place: int, form: str) -> int:
+        (found,) = struct.unpack_from(form, data, place)
+        return int(found)
+
+    def child(parent: int, pointer: int) -> int:
+        place = parent * BLOCK + HEADER + POINTER * pointer
+        downlink = parent * BLOCK + (number(place, "<I") & 0x7FFF)
+        return number(downlink, "<H") << 16 | number(downlink + 2, "<H")
+
+    undone = 0
+    for parent in tree.parents:
+        page = parent * BLOCK
+        pointers = (number(page + 12, "<H") - HEADER) // POINTER
+        is_rightmost = number(page + BLOCK - OPAQUE + 4, "<I") == 0
+        first = 0 if is_rightmost else 1
+        for pointer in range(pointers - 1, first, -3):
+            left, right = child(parent, pointer - 1), child(parent, pointer)
+            opaque = left * BLOCK + BLOCK - OPAQUE
+            assert number(opaque + 4, "<I") == right
+            flags = number(opaque + 12, "<H")
+            struct.pack_into("<H", data, opaque + 12, flags | INCOMPLETE_SPLIT)
+            place = page + HEADER + POINTER * pointer
+            end = page + HEADER + POINTER * pointers
+            data[place : end - POINTER] = data[place + POINTER : end]
+            pointers -= 1
+            undone += 1
+        struct.pack_into("<H", data, page + 12, HEADER + POINTER * pointers)
+    index.write_bytes(data)
+    return undone
+
+
+def incomplete_splits(index: Path) -> int:
+    data = index.read_bytes()
+    flags = [
+        struct.unpack_from("<H", data, end - 4)[0] for end in range(2 * BLOCK, len(data) + 1, BLOCK)
+    ]
+    return sum(1 for found in flags if found & INCOMPLETE_SPLIT)
+
+
+@pytest.fixture(scope="module")
+def unchecked(own_cluster: NewCluster) -> Callable[[str | None], Cluster]:
+    """Clusters without checksums of pages, by io_method."""
+    made: dict[str | None, Cluster] = {}
+
+    def get(io_method: str | None) -> Cluster:
+        if io_method not in made:
+            cluster = own_cluster(conf_of(io_method))
+            cluster.stop()
+            program = cluster.server.bindir / "pg_checksums"
+            done = privilege.run(
+                [program, "--disable", "--pgdata", cluster.data], cwd=cluster.data,
+                capture_output=True,
+            )  # fmt: skip
+            assert done.returncode == 0, done.stderr
+            cluster.start()
+            made[io_method] = cluster
+        return made[io_method]
+
+    return get
+
+
+def test_incomplete_splits(variant: Variant, unchecked: Callable[[str | None], Cluster]) -> None:
+    """A third of the leaf pages has no downlink; an insert makes up for it."""
+    cluster = unchecked(variant.io_method)
+    with connect(cluster) as connection:
+        script(
+            connection,
+            "DROP TABLE IF EXISTS half_split;"
+            "CREATE TABLE half_split (k int, id int) WITH (autovacuum_enabled = off);"
+            f"INSERT INTO half_split SELECT g, g FROM generate_series(1, {ROWS}) g;"
+            "CREATE INDEX half_split_k ON half_split (k) WITH (fillfactor = 10);"
+            "VACUUM (FREEZE, ANALYZE) half_split",
+        )
+        path = cluster.data / value(connection, "SELECT pg_relation_filepath('half_split_k')")
+    cluster.stop()
+    nleaves = len(read_tree(path).leaves)
+    undone = undo_splits(path)
+    assert undone > nleaves // 4
+    keys = list(range(1, ROWS + 1))
+    queries = {
+        "SELECT k FROM half_split ORDER BY k": (ONLY, keys),
+        "SELECT k FROM half_split ORDER BY k DESC": (ONLY, keys[::-1]),
+        "SELECT k, id FROM half_split WHERE k > 700 ORDER BY k": (PLAIN, keys[700:]),
+        "SELECT k, id FROM half_split WHERE k < 29000 ORDER BY k DESC": (PLAIN, keys[28998::-1]),
+        "SELECT k, id FROM half_split WHERE k < 29000": (BITMAP, keys[:28999]),
+    }
+    for query, (kind, expected) in queries.items():
+        cluster.restart()
+        with connect(cluster) as connection:
+            use(connection, variant, **(BITMAP_SCANS if kind == BITMAP else ORDERED))
+            require_node(connection, query, kind, "half_split_k")
+            with leaves_of(connection, "half_split_k") as leaves, gained(connection) as change:
+                found = [row[0] for row in rows(connection, query)]
+            assert (sorted(found) if kind == BITMAP else found) == expected
+            assert not change.errors
+            assert leaves.blocks_wasted <= max(2, nleaves // 50), leaves
+            if variant.reads:
+                assert leaves.blocks_used > (nleaves - undone) // 2, leaves
+    cluster.stop()
+    assert incomplete_splits(path) == undone
+
+    cluster.start()
+    query = "SELECT k FROM half_split ORDER BY k"
+    with connect(cluster) as connection, connect(cluster) as other:
+        use(connection, variant, **ORDERED)
+        connection.execute(f"BEGIN; DECLARE c CURSOR FOR {query}")
+        found = [row[0] for row in rows(connection, "FETCH 9000 FROM c")]
+        other.execute("INSERT INTO half_split SELECT k, -id FROM half_split")
+        found += [row[0] for row in rows(connection, "FETCH ALL FROM c")]
+        connection.execute("COMMIT")
+        assert found == keys
+        other.execute("VACUUM half_split")
+        assert [row[0] for row in rows(connection, query)] == sorted(keys * 2)
+    cluster.stop()
+    assert incomplete_splits(path) == 0
+    cluster.start()
+
+
+# ---------------------------------------------------------------------------
+# Damage
+
+EXPECTED = r"page verification failed|invalid page|could not read block|checksum"
 
 
 @dataclass(frozen=True)
