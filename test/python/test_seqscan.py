@@ -303,6 +303,45 @@ def test_dead_rows_in_front(tables: Cluster) -> None:
         assert change.blocks_wasted <= 16, change
 
 
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("method", METHODS)
+def test_another_access_method(tables: Cluster, method: str, workers: int) -> None:
+    """Any whose rows have block numbers: here a copy of heap's, which is not heap."""
+    query = "SELECT id, a, filler FROM other_long"
+    with connect(tables) as connection:
+        script(
+            connection,
+            """
+            CREATE OR REPLACE FUNCTION la_other_am_handler(internal) RETURNS table_am_handler
+                AS 'la_other_am' LANGUAGE C;
+            CREATE ACCESS METHOD other_heap TYPE TABLE HANDLER la_other_am_handler;
+            CREATE TABLE other_long (LIKE long) USING other_heap
+                WITH (fillfactor = 10, autovacuum_enabled = off, parallel_workers = 2);
+            INSERT INTO other_long SELECT * FROM long ORDER BY id;
+            ANALYZE other_long
+            """,
+        )
+        try:
+            scanning(connection, method, enabled=False)
+            if workers:
+                settings(connection, **PARALLEL)
+            settings(connection, max_parallel_workers_per_gather=workers)
+            require_node(connection, query, "Gather" if workers else "Seq Scan")
+            without = rows(connection, query)
+            assert sorted(without) == sorted(rows(connection, "SELECT * FROM long"))
+            switch(connection, on=True)
+            cold(connection, "other_long")
+            blocks = blocks_of(connection, "other_long")
+            with gained(connection) as change:
+                found = rows(connection, query)
+            assert sorted(found) == sorted(without)
+            assert not change.errors
+            assert change.blocks_issued > blocks * 0.7
+            assert change.blocks_wasted <= blocks * 0.02
+        finally:
+            script(connection, "DROP ACCESS METHOD other_heap CASCADE")
+
+
 # ---------------------------------------------------------------------------
 # Parallel scans
 
