@@ -353,7 +353,7 @@ la_judge_gap(LaIndexScan *scan)
 	scan->reads_told = la_blocks_read();
 	if (nreads > 0 &&
 		la_pace_read(&scan->pace, nreads, waited) &&
-		la_pace_clock(&scan->pace, la_wall_ns(), la_cpu_ns()))
+		la_pace_clock(&scan->pace, la_wall_ns(), la_busy_ns()))
 	{
 		if (scan->state == LA_SCAN_LOOKING)
 			la_index_ahead_enter(scan, LA_SCAN_IDLE);

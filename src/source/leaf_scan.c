@@ -527,7 +527,7 @@ la_leaf_tell_pace(LaLeafScan *leaf, const LaCrossing *crossing)
 
 	return nreads > 0 &&
 		la_pace_read(&leaf->pace, nreads, crossing->waited) &&
-		la_pace_clock(&leaf->pace, la_wall_ns(), la_cpu_ns());
+		la_pace_clock(&leaf->pace, la_wall_ns(), la_busy_ns());
 }
 
 static void

@@ -124,6 +124,21 @@ la_pace_init(LaPace *pace, int start_after, int max_distance,
 }
 
 /*
+ * How far has the scan come since its last far move, up and down?
+ */
+static inline BlockNumber
+la_pace_up(const LaPace *pace)
+{
+	return pace->highest - pace->origin;
+}
+
+static inline BlockNumber
+la_pace_down(const LaPace *pace)
+{
+	return pace->origin - pace->lowest;
+}
+
+/*
  * Does the scan work its way forward through neighbouring blocks?
  *
  * It may go to and fro on its way; so what counts is how far it has come since
@@ -133,12 +148,10 @@ la_pace_init(LaPace *pace, int start_after, int max_distance,
 static bool
 la_pace_is_sequential(const LaPace *pace)
 {
-	BlockNumber up = pace->highest - pace->origin;
-	BlockNumber down = pace->origin - pace->lowest;
-
 	return pace->has_page_cache &&
 		pace->near_share > LA_SHARE * 3 / 4 &&
-		down <= up + LA_CLEAR_BLOCKS + LA_CLEAR_STEPS * pace->step / LA_STEP;
+		la_pace_down(pace) <= la_pace_up(pace) +
+		LA_CLEAR_BLOCKS + LA_CLEAR_STEPS * pace->step / LA_STEP;
 }
 
 /*
@@ -147,8 +160,7 @@ la_pace_is_sequential(const LaPace *pace)
 static bool
 la_pace_is_unaided(const LaPace *pace)
 {
-	bool		is_upward = pace->highest - pace->origin >=
-		pace->origin - pace->lowest;
+	bool		is_upward = la_pace_up(pace) >= la_pace_down(pace);
 
 	return pace->grant == LA_GRANT_UNSEEN &&
 		pace->trial <= LA_TRIAL_WATCH_RAMP &&
@@ -284,15 +296,15 @@ la_pace_is_behind(const LaPace *pace, int64 took, int tenths)
 }
 
 /*
- * The time, and how long this process has computed, as wanted by
+ * The time, and for how long this process was busy, as wanted by
  * la_pace_read().  Moves the trial on.  Returns true if look-ahead should
  * change: start if it watches, idle if it looks ahead.
  */
 bool
-la_pace_clock(LaPace *pace, int64 now_ns, int64 cpu_ns)
+la_pace_clock(LaPace *pace, int64 now_ns, int64 busy_ns)
 {
 	int64		took = now_ns - pace->trial_start_ns;
-	int64		computed = cpu_ns - pace->trial_start_cpu_ns;
+	int64		busy = busy_ns - pace->trial_start_busy_ns;
 	int			waits = pace->trial_waits;
 
 	switch (pace->trial)
@@ -303,7 +315,7 @@ la_pace_clock(LaPace *pace, int64 now_ns, int64 cpu_ns)
 		case LA_TRIAL_WATCH_RAMP:
 			la_pace_enter_trial(pace, LA_TRIAL_WATCH);
 			pace->trial_start_ns = now_ns;
-			pace->trial_start_cpu_ns = cpu_ns;
+			pace->trial_start_busy_ns = busy_ns;
 			break;
 
 		case LA_TRIAL_WATCH:
@@ -311,7 +323,7 @@ la_pace_clock(LaPace *pace, int64 now_ns, int64 cpu_ns)
 			{
 				la_pace_enter_trial(pace, LA_TRIAL_WATCH);
 				pace->trial_start_ns = now_ns;
-				pace->trial_start_cpu_ns = cpu_ns;
+				pace->trial_start_busy_ns = busy_ns;
 				break;
 			}
 			/* What does not wait needs no help; waits begin it anew. */
@@ -321,7 +333,7 @@ la_pace_clock(LaPace *pace, int64 now_ns, int64 cpu_ns)
 				break;
 			}
 			/* If all waits went away, would that be enough? */
-			if (took - computed < took - LA_TRIAL_SHARE(took))
+			if (busy > LA_TRIAL_SHARE(took))
 			{
 				la_pace_enter_trial(pace, LA_TRIAL_LOST);
 				break;

@@ -70,7 +70,7 @@ typedef struct LaPace
 	int			trial_waits;	/* of these, waited for */
 	int			hold;			/* how long the next LOST lasts, in reads */
 	int64		trial_start_ns; /* 0: not yet known */
-	int64		trial_start_cpu_ns;
+	int64		trial_start_busy_ns;
 	int64		watch_ns;		/* what WATCH measured */
 
 	/* while watching */
@@ -92,7 +92,7 @@ extern void la_pace_init(LaPace *pace, int start_after, int max_distance,
 extern void la_pace_moved(LaPace *pace, BlockNumber blkno);
 extern void la_pace_saw_read(LaPace *pace, bool waited);
 extern bool la_pace_read(LaPace *pace, int nreads, bool waited);
-extern bool la_pace_clock(LaPace *pace, int64 now_ns, int64 cpu_ns);
+extern bool la_pace_clock(LaPace *pace, int64 now_ns, int64 busy_ns);
 extern void la_pace_interrupted(LaPace *pace);
 extern void la_pace_stopped(LaPace *pace);
 extern bool la_pace_watch(LaPace *pace, bool waited);

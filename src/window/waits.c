@@ -5,8 +5,11 @@
  *
  * The kernel counts how often a process went to sleep by itself, which is what
  * waiting for storage is.  A block that is in the page cache is copied without
- * sleeping.  The clock cannot tell the two apart as well: a process that loses
- * its processor looks like one that waits.
+ * sleeping.  The clock alone cannot tell the two apart: a process that loses
+ * its processor to another one looks like one that waits.  Where waits are
+ * measured by the clock, the time for which the process was ready to run is no
+ * wait: processors are scarce then, and nothing is gained by having more
+ * processes work.
  *
  * Copyright (c) 2026, the pg_lookahead authors
  *
@@ -14,9 +17,12 @@
  */
 #include "postgres.h"
 
+#include <fcntl.h>
 #include <sys/resource.h>
 #include <time.h>
+#include <unistd.h>
 
+#include "storage/fd.h"
 #include "window/waits.h"
 
 /* So much waiting, of the time it took, is worth an effort: 35 %. */
@@ -91,6 +97,42 @@ la_cpu_ns(void)
 }
 
 /*
+ * How long was this process ready to run so far, while others ran?  0 if the
+ * kernel does not say.  Costs three system calls.
+ */
+static int64
+la_ready_ns(void)
+{
+#ifdef __linux__
+	char		line[128];		/* time on a processor, ready, turns */
+	char	   *ready;
+	ssize_t		nread;
+	int			fd = BasicOpenFile("/proc/self/schedstat", O_RDONLY);
+
+	if (fd < 0)
+		return 0;
+	nread = read(fd, line, sizeof(line) - 1);
+	(void) close(fd);
+	if (nread <= 0)
+		return 0;
+	line[nread] = '\0';
+	ready = strchr(line, ' ');
+	return ready != NULL ? (int64) strtoll(ready, NULL, 10) : 0;
+#else
+	return 0;
+#endif
+}
+
+/*
+ * How long has this process not waited so far?  It computed, or would have.
+ */
+int64
+la_busy_ns(void)
+{
+	return la_cpu_ns() + la_ready_ns();
+}
+
+/*
  * Nanoseconds since some point in the past.
  */
 int64
@@ -113,22 +155,22 @@ bool
 la_wait_share_is_high(LaWaitShare *share, uint64 position, uint64 length)
 {
 	int64		wall_ns;
-	int64		cpu_ns;
+	int64		busy_ns;
 	bool		is_high = false;
 
 	if (share->wall_ns != 0 && position - share->from < length)
 		return false;
 
 	wall_ns = la_wall_ns();
-	cpu_ns = la_cpu_ns();
+	busy_ns = la_busy_ns();
 	if (share->wall_ns != 0)
 	{
 		int64		took = wall_ns - share->wall_ns;
 
-		is_high = took - (cpu_ns - share->cpu_ns) > LA_WORTH_NS(took);
+		is_high = took - (busy_ns - share->busy_ns) > LA_WORTH_NS(took);
 	}
 	share->wall_ns = wall_ns;
-	share->cpu_ns = cpu_ns;
+	share->busy_ns = busy_ns;
 	share->from = position;
 	return is_high;
 }

@@ -41,7 +41,7 @@ extern bool la_sleeps_are_stale;
 typedef struct LaWaitShare
 {
 	int64		wall_ns;		/* when the measurement began; 0: it has not */
-	int64		cpu_ns;
+	int64		busy_ns;		/* la_busy_ns() then */
 	uint64		from;			/* position of the scan then */
 } LaWaitShare;
 
@@ -51,6 +51,7 @@ extern void la_usage(LaUsage *usage);
 extern long la_sleeps(void);
 extern bool la_has_slept(void);
 extern int64 la_cpu_ns(void);
+extern int64 la_busy_ns(void);
 extern int64 la_wall_ns(void);
 
 #endif							/* LA_WAITS_H */
