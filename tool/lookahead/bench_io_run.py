@@ -243,7 +243,7 @@ class ServiceRunner(PairRunner[Case]):
                     one.prewarm(conn, "pgbench_accounts")
                 self._pgbench_turn(case, one, [])
             for turn in range(self.scale.pgbench_turns):
-                for arm in self._order(turn):
+                for arm in self._order(pair + turn):
                     tps[arm].append(self._pgbench_turn(case, arms[arm], scans[arm]))
         for arm in ARMS:
             self._record(
