@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import random
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import psycopg
 import pytest
@@ -24,6 +28,7 @@ from support import (
     connect,
     gained,
     has_extension,
+    ice_cold,
     need_extensions,
     pins,
     plan_nodes,
@@ -303,6 +308,53 @@ def test_dead_rows_in_front(tables: Cluster) -> None:
         assert change.blocks_wasted <= 16, change
 
 
+def scheduled(pid: int) -> tuple[float, float, int]:
+    """Return the seconds for which a process ran, and was ready to; and its sleeps."""
+    ran, ready = Path(f"/proc/{pid}/schedstat").read_text().split()[:2]
+    status = Path(f"/proc/{pid}/status").read_text()
+    sleeps = status.split("\nvoluntary_ctxt_switches:")[1].split()[0]
+    return int(ran) / 1e9, int(ready) / 1e9, int(sleeps)
+
+
+def test_a_lost_processor_is_no_wait(tables: Cluster) -> None:
+    """A scan that shares its processor does not wait for storage more than before."""
+    # Much to compute for each block: there is little to wait for in this.
+    query = "SELECT count(*), sum(a), max(md5(repeat(filler, 30))) FROM not_alone"
+    with connect(tables) as connection:
+        connection.execute(
+            "CREATE TABLE not_alone WITH (fillfactor = 10, autovacuum_enabled = off) AS"
+            " SELECT l.* FROM long l, generate_series(1, 8)"
+        )
+        scanning(connection, **{"pg_lookahead.start_after": 1})
+        pid = connection.info.backend_pid
+        processor = {min(os.sched_getaffinity(0))}
+        hogs = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(8)]
+        try:
+            for one in (pid, *(hog.pid for hog in hogs)):
+                os.sched_setaffinity(one, processor)
+            switch(connection, on=False)
+            ice_cold(tables, connection, "not_alone")
+            before, start = scheduled(pid), time.monotonic()
+            without = rows(connection, query)
+            took = time.monotonic() - start
+            ran, ready, sleeps = (b - a for a, b in zip(before, scheduled(pid)))
+            switch(connection, on=True)
+            with gained(connection) as change:
+                for _ in range(3):
+                    ice_cold(tables, connection, "not_alone")
+                    assert rows(connection, query) == without
+        finally:
+            for hog in hogs:
+                hog.kill()
+                hog.wait()
+            connection.execute("DROP TABLE not_alone")
+        if sleeps < 2 or ready < took * 0.45 or took - ran - ready > took * 0.25:
+            pytest.skip(f"{sleeps} sleeps; ran {ran:.2f}, ready {ready:.2f} of {took:.2f} s")
+
+        assert change.scans == 0
+        assert change.blocks_issued == 0
+
+
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("method", METHODS)
 def test_another_access_method(tables: Cluster, method: str, workers: int) -> None:
@@ -332,12 +384,18 @@ def test_another_access_method(tables: Cluster, method: str, workers: int) -> No
             switch(connection, on=True)
             cold(connection, "other_long")
             blocks = blocks_of(connection, "other_long")
-            with gained(connection) as change:
-                found = rows(connection, query)
+            connection.execute("SELECT pg_stat_lookahead_reset()")
+            found = rows(connection, query)
             assert sorted(found) == sorted(without)
-            assert not change.errors
-            assert change.blocks_issued > blocks * 0.7
-            assert change.blocks_wasted <= blocks * 0.02
+            seen = (
+                "SELECT blocks_issued, blocks_wasted, errors FROM pg_stat_lookahead"
+                " WHERE relname = 'other_long'"
+            )
+            [(issued, wasted, errors)] = rows(connection, seen)
+            # The processes of a parallel scan begin when they do.
+            assert issued > (0 if workers else blocks * 0.7)
+            assert wasted <= blocks * 0.02
+            assert errors == 0
         finally:
             script(connection, "DROP ACCESS METHOD other_heap CASCADE")
 
@@ -986,6 +1044,7 @@ def test_a_scan_that_does_not_wait(tables: Cluster) -> None:
         rows(connection, SCAN)
         with gained(connection) as change:
             rows(connection, f"{SCAN} LIMIT 60")
+
         assert change.scans == 0
 
 
