@@ -14,6 +14,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 import psycopg
 import pytest
@@ -310,6 +311,21 @@ def test_changes_under_the_cursor(tables: Cluster, variant: Variant) -> None:
 # Splits that a crash has left incomplete
 
 BLOCK = 8192
+HEADER, POINTER, OPAQUE = 24, 4, 16
+INCOMPLETE_SPLIT = 0x80
+
+
+class Opaque(NamedTuple):
+    """What B-tree writes at the end of each page."""
+
+    before: int
+    after: int
+    level: int
+    flags: int
+
+
+def opaque_of(data: bytes | bytearray, block: int) -> Opaque:
+    return Opaque(*struct.unpack_from("<IIIH", data, (block + 1) * BLOCK - OPAQUE))
 
 
 @dataclass
@@ -326,11 +342,10 @@ def read_tree(index: Path) -> Tree:
     right: dict[int, int] = {}
     first: dict[int, int] = {}
     for block in range(1, len(data) // BLOCK):
-        opaque = data[(block + 1) * BLOCK - 16 : (block + 1) * BLOCK]
-        before, after, level, _flags, _cycle = struct.unpack("<IIIHH", opaque)
-        right[block] = after
-        if before == 0 and level < 2:
-            first[level] = block
+        opaque = opaque_of(data, block)
+        right[block] = opaque.after
+        if opaque.before == 0 and opaque.level < 2:
+            first[opaque.level] = block
     found = Tree()
     for level, chain in ((0, found.leaves), (1, found.parents)):
         block = first[level]
@@ -338,10 +353,6 @@ def read_tree(index: Path) -> Tree:
             chain.append(block)
             block = right[block]
     return found
-
-
-INCOMPLETE_SPLIT = 0x80
-HEADER, POINTER, OPAQUE = 24, 4, 16
 
 
 def undo_splits(index: Path) -> int:
@@ -366,14 +377,14 @@ def undo_splits(index: Path) -> int:
     for parent in tree.parents:
         page = parent * BLOCK
         pointers = (number(page + 12, "<H") - HEADER) // POINTER
-        is_rightmost = number(page + BLOCK - OPAQUE + 4, "<I") == 0
-        first = 0 if is_rightmost else 1
+        # All but the rightmost have a high key in front.
+        first = 0 if opaque_of(data, parent).after == 0 else 1
         for pointer in range(pointers - 1, first, -3):
             left, right = child(parent, pointer - 1), child(parent, pointer)
-            opaque = left * BLOCK + BLOCK - OPAQUE
-            assert number(opaque + 4, "<I") == right
-            flags = number(opaque + 12, "<H")
-            struct.pack_into("<H", data, opaque + 12, flags | INCOMPLETE_SPLIT)
+            opaque = opaque_of(data, left)
+            assert opaque.after == right
+            flags = (left + 1) * BLOCK - OPAQUE + 12
+            struct.pack_into("<H", data, flags, opaque.flags | INCOMPLETE_SPLIT)
             place = page + HEADER + POINTER * pointer
             end = page + HEADER + POINTER * pointers
             data[place : end - POINTER] = data[place + POINTER : end]
@@ -386,9 +397,7 @@ def undo_splits(index: Path) -> int:
 
 def incomplete_splits(index: Path) -> int:
     data = index.read_bytes()
-    flags = [
-        struct.unpack_from("<H", data, end - 4)[0] for end in range(2 * BLOCK, len(data) + 1, BLOCK)
-    ]
+    flags = [opaque_of(data, block).flags for block in range(1, len(data) // BLOCK)]
     return sum(1 for found in flags if found & INCOMPLETE_SPLIT)
 
 

@@ -350,54 +350,8 @@ def test_a_lost_processor_is_no_wait(tables: Cluster) -> None:
             connection.execute("DROP TABLE not_alone")
         if sleeps < 2 or ready < took * 0.45 or took - ran - ready > took * 0.25:
             pytest.skip(f"{sleeps} sleeps; ran {ran:.2f}, ready {ready:.2f} of {took:.2f} s")
-
         assert change.scans == 0
         assert change.blocks_issued == 0
-
-
-@pytest.mark.parametrize("workers", [0, 2])
-@pytest.mark.parametrize("method", METHODS)
-def test_another_access_method(tables: Cluster, method: str, workers: int) -> None:
-    """Any whose rows have block numbers: here a copy of heap's, which is not heap."""
-    query = "SELECT id, a, filler FROM other_long"
-    with connect(tables) as connection:
-        script(
-            connection,
-            """
-            CREATE OR REPLACE FUNCTION la_other_am_handler(internal) RETURNS table_am_handler
-                AS 'la_other_am' LANGUAGE C;
-            CREATE ACCESS METHOD other_heap TYPE TABLE HANDLER la_other_am_handler;
-            CREATE TABLE other_long (LIKE long) USING other_heap
-                WITH (fillfactor = 10, autovacuum_enabled = off, parallel_workers = 2);
-            INSERT INTO other_long SELECT * FROM long ORDER BY id;
-            ANALYZE other_long
-            """,
-        )
-        try:
-            scanning(connection, method, enabled=False)
-            if workers:
-                settings(connection, **PARALLEL)
-            settings(connection, max_parallel_workers_per_gather=workers)
-            require_node(connection, query, "Gather" if workers else "Seq Scan")
-            without = rows(connection, query)
-            assert sorted(without) == sorted(rows(connection, "SELECT * FROM long"))
-            switch(connection, on=True)
-            cold(connection, "other_long")
-            blocks = blocks_of(connection, "other_long")
-            connection.execute("SELECT pg_stat_lookahead_reset()")
-            found = rows(connection, query)
-            assert sorted(found) == sorted(without)
-            seen = (
-                "SELECT blocks_issued, blocks_wasted, errors FROM pg_stat_lookahead"
-                " WHERE relname = 'other_long'"
-            )
-            [(issued, wasted, errors)] = rows(connection, seen)
-            # The processes of a parallel scan begin when they do.
-            assert issued > (0 if workers else blocks * 0.7)
-            assert wasted <= blocks * 0.02
-            assert errors == 0
-        finally:
-            script(connection, "DROP ACCESS METHOD other_heap CASCADE")
 
 
 # ---------------------------------------------------------------------------
@@ -983,6 +937,51 @@ def test_kinds_of_tables(tables: Cluster, method: str) -> None:
             connection.execute(f"DROP {move} IF EXISTS {top} CASCADE")
 
 
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("method", METHODS)
+def test_another_access_method(tables: Cluster, method: str, workers: int) -> None:
+    """Any whose rows have block numbers: here a copy of heap's, which is not heap."""
+    query = "SELECT id, a, filler FROM other_long"
+    with connect(tables) as connection:
+        script(
+            connection,
+            """
+            CREATE OR REPLACE FUNCTION la_other_am_handler(internal) RETURNS table_am_handler
+                AS 'la_other_am' LANGUAGE C;
+            CREATE ACCESS METHOD other_heap TYPE TABLE HANDLER la_other_am_handler;
+            CREATE TABLE other_long (LIKE long) USING other_heap
+                WITH (fillfactor = 10, autovacuum_enabled = off, parallel_workers = 2);
+            INSERT INTO other_long SELECT * FROM long ORDER BY id;
+            ANALYZE other_long
+            """,
+        )
+        try:
+            scanning(connection, method, enabled=False)
+            if workers:
+                settings(connection, **PARALLEL)
+            settings(connection, max_parallel_workers_per_gather=workers)
+            require_node(connection, query, "Gather" if workers else "Seq Scan")
+            without = rows(connection, query)
+            assert sorted(without) == sorted(rows(connection, "SELECT * FROM long"))
+            switch(connection, on=True)
+            cold(connection, "other_long")
+            blocks = blocks_of(connection, "other_long")
+            connection.execute("SELECT pg_stat_lookahead_reset()")
+            found = rows(connection, query)
+            assert sorted(found) == sorted(without)
+            seen = (
+                "SELECT blocks_issued, blocks_wasted, errors FROM pg_stat_lookahead"
+                " WHERE relname = 'other_long'"
+            )
+            [(issued, wasted, errors)] = rows(connection, seen)
+            # The processes of a parallel scan begin when they do.
+            assert issued > (0 if workers else blocks * 0.7)
+            assert wasted <= blocks * 0.02
+            assert errors == 0
+        finally:
+            script(connection, "DROP ACCESS METHOD other_heap CASCADE")
+
+
 def test_temporary_table(tables: Cluster) -> None:
     """Its buffers are nobody else's."""
     with connect(tables) as connection:
@@ -1044,7 +1043,6 @@ def test_a_scan_that_does_not_wait(tables: Cluster) -> None:
         rows(connection, SCAN)
         with gained(connection) as change:
             rows(connection, f"{SCAN} LIMIT 60")
-
         assert change.scans == 0
 
 

@@ -36,6 +36,7 @@ from .bench_measure import (
     difference,
     fill_page_cache,
     load_sql,
+    postmaster_of,
 )
 from .bench_pairs import SPARE_BYTES, PairRunner, Progress, RunFailed, pgbench
 from .bench_result import ARMS, LOOKAHEAD, STOCK
@@ -344,7 +345,7 @@ class ServiceRunner(PairRunner[Case]):
         """Return the workers' processes, after a look that they are this server's."""
         query = "SELECT pid FROM pg_stat_lookahead_io WHERE pid <> 0"
         pids = [int(pid) for (pid,) in conn.execute(query)]
-        postmaster = int((data.folder / "postmaster.pid").read_text().split()[0])
+        postmaster = postmaster_of(data.folder)
         return [pid for pid in pids if parent_of(pid) == postmaster]
 
     def _is_back(self, data: BenchData, old: set[int]) -> bool:

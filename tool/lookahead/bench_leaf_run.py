@@ -163,9 +163,8 @@ class LeafRunner(PairRunner[Case]):
         with self._session(case, arm, shape) as (conn, probe):
             settings = self.store.settings(conn)
             before = probe.snapshot()
-            with contextlib.ExitStack() as stack:
-                if case.queries > 1:
-                    stack.enter_context(one_processor(pair, probe.pid))
+            is_small = case.queries > 1
+            with one_processor(pair, probe.pid) if is_small else contextlib.nullcontext():
                 elapsed, answers, waited = waited_in(probe, shape.statements)
             spent = difference(before, probe.snapshot())
             counted = self._counted(conn, case, arm)

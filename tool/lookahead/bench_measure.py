@@ -194,6 +194,13 @@ def _read_bytes(pid: int) -> int | None:
     return None
 
 
+def hold_to(number: int, pid: int) -> None:
+    """Keep a process on one of our processors, where the system allows it."""
+    with contextlib.suppress(OSError, AttributeError):
+        processors = sorted(os.sched_getaffinity(0))
+        os.sched_setaffinity(pid, {processors[number % len(processors)]})
+
+
 @contextlib.contextmanager
 def one_processor(number: int, *pids: int) -> Iterator[None]:
     """Keep ourselves and other processes on one processor, where the system allows it.
@@ -204,11 +211,11 @@ def one_processor(number: int, *pids: int) -> Iterator[None]:
     """
     before: dict[int, set[int]] = {}
     try:
-        with contextlib.suppress(OSError, AttributeError):
-            processors = sorted(os.sched_getaffinity(0))
-            for pid in (0, *pids):
+        # We come last: our processors are those to choose from.
+        for pid in (*pids, 0):
+            with contextlib.suppress(OSError, AttributeError):
                 before[pid] = os.sched_getaffinity(pid)
-                os.sched_setaffinity(pid, {processors[number % len(processors)]})
+            hold_to(number, pid)
         yield
     finally:
         for pid, allowed in before.items():
@@ -263,9 +270,7 @@ class Probe:
         Both arms of a cached case share one: two processors are never equally
         busy, and what is in their caches is worth more than what we look for.
         """
-        with contextlib.suppress(OSError, AttributeError):
-            processors = sorted(os.sched_getaffinity(0))
-            os.sched_setaffinity(self.pid, {processors[number % len(processors)]})
+        hold_to(number, self.pid)
 
     def snapshot(self) -> Snapshot:
         """Collect all counters; the queries needed for it come first.

@@ -139,9 +139,8 @@ def _pgbench(data: BenchData, script: str, clients: int, how: Sequence[str]) -> 
         str(data.server.bindir / "pgbench"), f"--builtin={script}", "--no-vacuum",
         "--client", str(clients), "--jobs", str(clients), *how, data.dsn(),
     ]  # fmt: skip
-    with contextlib.ExitStack() as stack:
-        if clients == 1:
-            stack.enter_context(one_processor(0, postmaster_of(data.folder)))
+    alone = one_processor(0, postmaster_of(data.folder)) if clients == 1 else None
+    with alone or contextlib.nullcontext():
         done = subprocess.run(command, check=False, capture_output=True, text=True)
     found = re.search(r"^tps = ([0-9.]+)", done.stdout, re.MULTILINE)
     if done.returncode or found is None:

@@ -172,9 +172,8 @@ class Runner(PairRunner[Cell]):
             self._warm_up(conn, cell, queries)
             probe = self._probe(conn, cell, arm)
             before = probe.snapshot()
-            with contextlib.ExitStack() as stack:
-                if cell.limit is not None:
-                    stack.enter_context(one_processor(pair, probe.pid))
+            is_small = cell.limit is not None
+            with one_processor(pair, probe.pid) if is_small else contextlib.nullcontext():
                 elapsed, answers = probe.timed(queries)
             spent = difference(before, probe.snapshot())
         self._record(
