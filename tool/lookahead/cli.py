@@ -22,6 +22,9 @@ from .errors import LookaheadError, UsageError
 
 SUITES = ("regress", "isolation", "python", "tool", "core", "smoke")
 
+# Tests on two servers side by side end as they do one by one; more share the disk.
+JOBS = 2
+
 # Kept here, so that help can list commands without loading them.
 DEMO_HELP = "Show what look-ahead does, on a private server with real data."
 BENCH_HELP = "Measure look-ahead against stock PostgreSQL, and read the results."
@@ -54,6 +57,15 @@ def run_tests(
     valgrind: Annotated[
         bool, typer.Option("--valgrind", help="Run the servers under Valgrind (17-, 18-assert).")
     ] = False,
+    jobs: Annotated[
+        Optional[int],
+        typer.Option(
+            "--jobs",
+            "-j",
+            min=1,
+            help="Test so many servers side by side; default: 2, or the number of cores.",
+        ),
+    ] = None,
 ) -> None:
     """Build the extension for every server at hand and run all tests."""
     from . import testing
@@ -72,6 +84,7 @@ def run_tests(
         build_kinds=_kinds(build_servers),
         select=k,
         valgrind=valgrind,
+        jobs=jobs or min(JOBS, len(os.sched_getaffinity(0))),
     )
     raise typer.Exit(testing.main(plan))
 

@@ -23,6 +23,9 @@ OLD_LINE = re.compile(r"^(?:test| {3,})\s*(\S+)\s+\.\.\. (ok|FAILED|failed)\b")
 # From 16 on TAP: `ok 1   - name  12 ms`, in a group `not ok 2  + name  9 ms`.
 TAP_LINE = re.compile(r"^(ok|not ok) \d+\s+[-+] (\S+)\s+\d+ ms(?:\s*# (SKIP|TODO))?")
 
+# In the place of a test's name, when it is none that failed.
+NO_TEST = "(the run itself)"
+
 
 @dataclass
 class Outcome:
@@ -48,7 +51,7 @@ def read_output(text: str, status: int) -> Outcome:
             (outcome.passed if tap[1] == "ok" else outcome.failed).append(tap[2])
     if status and not outcome.failed:
         # It broke off: no database, a crashed server, a missing file.
-        outcome.failed.append("(the run itself)")
+        outcome.failed.append(NO_TEST)
         outcome.note = f"ended with status {status}"
         outcome.details = text
     elif not status and not outcome.passed:

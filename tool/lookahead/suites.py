@@ -16,7 +16,7 @@ from xml.etree import ElementTree
 
 from . import paths, privilege, slow_storage, valgrind
 from .cluster import LIBRARY, Cluster
-from .regress import Outcome, copy_input, run_tests
+from .regress import NO_TEST, Outcome, copy_input, run_tests
 from .servers import Server
 
 TESTS = paths.REPOSITORY / "test"
@@ -343,7 +343,7 @@ def read_report(report: Path, status: int, output: str) -> Outcome:
             else:
                 outcome.passed.append(name)
     if status and not outcome.failed:
-        outcome.failed.append("(the run itself)")
+        outcome.failed.append(NO_TEST)
         outcome.note = f"pytest ended with status {status}"
     if outcome.failed:
         outcome.details = output

@@ -3,7 +3,8 @@
 Per server: the extension is built with warnings as errors, then come its own
 regression, isolation and Python tests, and on servers built with assertions
 PostgreSQL's own suites; on the embedded one the demo and the benchmarks, as
-small as they can be.  Logs stay in the cache's results folder.
+small as they can be.  Two servers are tested side by side where there are two
+processors.  Logs stay in the cache's results folder.
 """
 
 from __future__ import annotations
@@ -11,17 +12,19 @@ from __future__ import annotations
 import re
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
+from typing import Union
 
 from rich.console import Console
 from rich.table import Table
 
 from . import build, paths, servers, suites, valgrind
+from .crew import Crew, Tell
 from .errors import LookaheadError
-from .regress import Outcome
+from .regress import NO_TEST, Outcome
 from .servers import Server
 
 SOURCE_MAJORS = (18, 17)
@@ -44,6 +47,8 @@ class Plan:
     build_kinds: tuple[str, ...] = ()
     select: str | None = None
     valgrind: bool = False
+    # So many servers are tested side by side.
+    jobs: int = 1
 
 
 @dataclass
@@ -55,6 +60,101 @@ class Result:
     outcome: Outcome
     seconds: float
     work: Path
+
+
+class Lane:
+    """What runs one after another: the suites of a server, or those of none."""
+
+    def __init__(self, name: str, plan: Plan, folder: Path) -> None:
+        self.name = name
+        self.plan = plan
+        self.folder = folder
+        self.tell: Tell[str | Result] = lambda _: None
+
+    def run(self, tell: Tell[str | Result]) -> None:
+        """Run the suites; tell the name of each that begins and its result."""
+        self.tell = tell
+        self.suites()
+
+    def suites(self) -> None:
+        raise NotImplementedError
+
+    def suite(self, name: str, function: Callable[[Path], Outcome], *, quiet: bool = False) -> bool:
+        """Run one suite and tell its result; return if it is good."""
+        work = self.folder / self.name / name
+        work.parent.mkdir(exist_ok=True)
+        self.tell(name)
+        started = time.monotonic()
+        try:
+            outcome = function(work)
+        except LookaheadError as error:
+            outcome = Outcome(failed=[NO_TEST], details=str(error))
+        seconds = time.monotonic() - started
+        if not (quiet and not outcome.failed):
+            self.tell(Result(self.name, name, outcome, seconds, work))
+        return not outcome.failed
+
+
+class ServerLane(Lane):
+    """Builds the extension for a server and runs its suites."""
+
+    def __init__(self, server: Server, relatives: list[Server], plan: Plan, folder: Path) -> None:
+        super().__init__(server.name, plan, folder)
+        self.server = server
+        self.relatives = relatives
+
+    def suites(self) -> None:
+        def make(_: Path) -> Outcome:
+            build.build_extension(self.server, werror=True)
+            return Outcome()
+
+        # A build that works is not a test; one that fails is a failed one.
+        if not self.suite("build", make, quiet=True):
+            return
+        for name, function in self._suites():
+            self._on_server(name, function)
+
+    def _on_server(self, name: str, function: Suite) -> None:
+        def run(work: Path) -> Outcome:
+            context = suites.Context(
+                server=self.server, work=work, select=self.plan.select, relatives=self.relatives
+            )
+            if self.plan.valgrind:
+                return suites.under_valgrind(context, function)
+            return function(context)
+
+        self.suite(name, run)
+
+    def _suites(self) -> Iterator[tuple[str, Suite]]:
+        wanted = self.plan.suites
+        if "regress" in wanted:
+            yield "regress", suites.regress
+        if "isolation" in wanted:
+            yield "isolation", suites.isolation
+        if "python" in wanted:
+            yield "python", suites.python
+        if "smoke" in wanted and self.name == "18-embedded":
+            yield "smoke", suites.smoke
+        # -k means tests of our own; PostgreSQL's build upon one another.
+        has_core = self.server.assertions and self.server.build_tree is not None
+        if "core" in wanted and has_core and not self.plan.select:
+            yield "core-regress", suites.core_regress
+            yield "core-isolation", suites.core_isolation
+
+
+class ToolLane(Lane):
+    """Runs what belongs to no server."""
+
+    def __init__(self, plan: Plan, folder: Path) -> None:
+        super().__init__("-", plan, folder)
+
+    def suites(self) -> None:
+        def run(work: Path) -> Outcome:
+            # The server is not looked at.
+            context = suites.Context(server=servers.embedded(), work=work, select=self.plan.select)
+            return suites.tool(context)
+
+        self.suite("tool", run)
 
 
 class Run:
@@ -69,24 +169,37 @@ class Run:
         self.folder.chmod(paths.FOLDER_MODE)
         self.results: list[Result] = []
 
-    def suite(
-        self, server: str, name: str, function: Callable[[Path], Outcome], *, quiet: bool = False
-    ) -> bool:
-        """Run one suite, record and show its result; return if it is good."""
-        work = self.folder / server / name
-        work.parent.mkdir(exist_ok=True)
-        started = time.monotonic()
-        try:
-            with console.status(f"{server}: {name}"):
-                outcome = function(work)
-        except LookaheadError as error:
-            outcome = Outcome(failed=["(the run itself)"], details=str(error))
-        seconds = time.monotonic() - started
-        result = Result(server, name, outcome, seconds, work)
-        if not (quiet and not outcome.failed):
-            self.results.append(result)
-            self._show(result)
-        return not outcome.failed
+    def lanes(self, lanes: Sequence[Lane]) -> None:
+        """Run lanes side by side, as many as the plan allows, those that take longest first."""
+        waiting = sorted(lanes, key=_is_short)
+        doing: dict[str, str] = {}
+        with Crew[Union[str, Result]]() as crew:
+            while waiting or crew:
+                while waiting and len(crew) < self.plan.jobs:
+                    lane = waiting.pop(0)
+                    crew.start(lane.name, lane.run)
+                status = ", ".join(f"{name}: {suite}" for name, suite in sorted(doing.items()))
+                # Ends before the next lane starts: it has a thread.
+                with console.status(status or "starting"):
+                    news = crew.wait()
+                for name, told in news:
+                    if isinstance(told, Result):
+                        self.results.append(told)
+                        self._show(told)
+                    elif isinstance(told, str):
+                        doing[name] = told
+                    else:
+                        suite = doing.pop(name, "start")
+                        if told:
+                            self._broke_off(name, suite, told)
+        order = [lane.name for lane in lanes]
+        self.results.sort(key=lambda result: order.index(result.server))
+
+    def _broke_off(self, name: str, suite: str, status: int) -> None:
+        details = f"ended with status {status}; what it said is above"
+        outcome = Outcome(failed=[NO_TEST], details=details)
+        self.results.append(Result(name, suite, outcome, 0.0, self.folder / name / suite))
+        self._show(self.results[-1])
 
     def _show(self, result: Result) -> None:
         outcome = result.outcome
@@ -110,56 +223,6 @@ class Run:
                 console.print("  " + line, markup=False)
             if result.work.exists():
                 console.print(f"  logs: {result.work}")
-
-    def server(self, server: Server, relatives: list[Server]) -> None:
-        """Build the extension for a server and run its suites."""
-
-        def make(_: Path) -> Outcome:
-            build.build_extension(server, werror=True)
-            return Outcome()
-
-        # A build that works is not a test; one that fails is a failed one.
-        if not self.suite(server.name, "build", make, quiet=True):
-            return
-        for name, function in self._suites_of(server):
-            self._on_server(server, relatives, name, function)
-
-    def _on_server(
-        self, server: Server, relatives: list[Server], name: str, function: Suite
-    ) -> None:
-        def run(work: Path) -> Outcome:
-            context = suites.Context(
-                server=server, work=work, select=self.plan.select, relatives=relatives
-            )
-            if self.plan.valgrind:
-                return suites.under_valgrind(context, function)
-            return function(context)
-
-        self.suite(server.name, name, run)
-
-    def _suites_of(self, server: Server) -> Iterator[tuple[str, Suite]]:
-        wanted = self.plan.suites
-        if "regress" in wanted:
-            yield "regress", suites.regress
-        if "isolation" in wanted:
-            yield "isolation", suites.isolation
-        if "python" in wanted:
-            yield "python", suites.python
-        if "smoke" in wanted and server.name == "18-embedded":
-            yield "smoke", suites.smoke
-        # -k means tests of our own; PostgreSQL's build upon one another.
-        has_core = server.assertions and server.build_tree is not None
-        if "core" in wanted and has_core and not self.plan.select:
-            yield "core-regress", suites.core_regress
-            yield "core-isolation", suites.core_isolation
-
-    def tool(self) -> None:
-        def run(work: Path) -> Outcome:
-            # The server is not looked at.
-            context = suites.Context(server=servers.embedded(), work=work, select=self.plan.select)
-            return suites.tool(context)
-
-        self.suite("-", "tool", run)
 
     def summary(self) -> int:
         """Print the table and the last line; return the exit status."""
@@ -202,15 +265,17 @@ def main(plan: Plan) -> int:
                 "Valgrind needs a server built with assertions: ./lookahead test --build-servers"
             )
     run = Run(plan)
+    lanes: list[Lane] = []
     for server in chosen:
         console.print(f"{server.name}: PostgreSQL {server.version}", style="bold")
         relatives = [s for s in everything if s.major == server.major and s != server]
-        run.server(server, relatives)
+        lanes.append(ServerLane(server, relatives, plan, run.folder))
     absent = [str(m) for m in servers.MAJORS if m not in {s.major for s in chosen}]
     if chosen and absent and not plan.servers and not plan.valgrind:
         console.print(f"not here, so not tested: PostgreSQL {', '.join(absent)}")
     if "tool" in plan.suites and not plan.valgrind:
-        run.tool()
+        lanes.append(ToolLane(plan, run.folder))
+    run.lanes(lanes)
     return run.summary()
 
 
@@ -228,6 +293,11 @@ def build_servers(plan: Plan) -> None:
             servers.wheel16(fetch=True)
         except LookaheadError as error:
             console.print(f"PostgreSQL 16 could not be had: {error}", style="yellow", markup=False)
+
+
+def _is_short(lane: Lane) -> bool:
+    """Say if it is one of those to start later: assertions and suites of PostgreSQL's take time."""
+    return not (isinstance(lane, ServerLane) and lane.server.assertions)
 
 
 def _make_own(folder: Path) -> Path:

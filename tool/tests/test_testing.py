@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 from lookahead import build, suites, testing, valgrind
 from lookahead.cluster import Cluster
 from lookahead.errors import LookaheadError
-from lookahead.regress import Outcome
+from lookahead.regress import NO_TEST, Outcome
 from lookahead.servers import Server
 
 SPEC = """\
@@ -106,6 +107,40 @@ def test_a_failing_build_is_a_failure(
     shown = capsys.readouterr().out
     assert "the compiler says no" in shown
     assert shown.splitlines()[-1] == "0 passed, 1 failed, 0 skipped"
+
+
+class Other(testing.Lane):
+    """A lane that ends in its own way."""
+
+    def __init__(self, how: str, folder: Path) -> None:
+        super().__init__(how, plan(), folder)
+
+    def suites(self) -> None:
+        self.suite("first", lambda _: Outcome(passed=["a", "b"]))
+        self.tell("second")
+        if self.name == "dies":
+            os.kill(os.getpid(), 9)
+        self.suite("second", lambda _: Outcome(failed=["c"], details="because"))
+
+
+@pytest.mark.parametrize("jobs", [1, 3])
+def test_side_by_side(capsys: pytest.CaptureFixture[str], jobs: int) -> None:
+    """The summary is in the order of the servers; one that dies is a failure, and no end."""
+    run = testing.Run(testing.Plan(servers=[], suites=(), jobs=jobs))
+    run.lanes([Other(name, run.folder) for name in ("dies", "lives", "too")])
+    assert run.summary() == 1
+    outcomes = [(r.server, r.suite, r.outcome.passed, r.outcome.failed) for r in run.results]
+    assert outcomes == [
+        ("dies", "first", ["a", "b"], []),
+        ("dies", "second", [], [NO_TEST]),
+        ("lives", "first", ["a", "b"], []),
+        ("lives", "second", [], ["c"]),
+        ("too", "first", ["a", "b"], []),
+        ("too", "second", [], ["c"]),
+    ]
+    shown = capsys.readouterr().out
+    assert "ended with status -9" in shown
+    assert shown.splitlines()[-1] == "6 passed, 3 failed, 0 skipped"
 
 
 def test_missing_programs_are_skipped(
