@@ -26,6 +26,7 @@ OBJS = \
 	src/source/bitmap_blocks.o \
 	src/source/bitmap_scan.o \
 	src/source/index_ahead.o \
+	src/source/index_node.o \
 	src/source/index_scan.o \
 	src/source/leaf_items.o \
 	src/source/leaf_scan.o \

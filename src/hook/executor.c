@@ -37,7 +37,7 @@
 #include "port/pg_bitutils.h"
 #include "settings.h"
 #include "source/bitmap_scan.h"
-#include "source/index_scan.h"
+#include "source/index_node.h"
 #include "source/leaf_scan.h"
 #include "source/seq_scan.h"
 #include "utils/lsyscache.h"
@@ -90,8 +90,12 @@ la_query_reset(void *arg)
 	{
 		LaFollowed *scan = dlist_container(LaFollowed, query_link, iter.cur);
 
-		scan->ops->forget(scan);
+		if (scan->ops->forget != NULL)
+			scan->ops->forget(scan);
 	}
+	dlist_foreach(iter, &query->nodes)
+		la_index_node_forget(dlist_container(LaIndexNode, query_link,
+											 iter.cur));
 	dlist_delete(&query->link);
 }
 
@@ -106,6 +110,7 @@ la_query_create(QueryDesc *desc)
 								   sizeof(MemoryContextCallback));
 	query->desc = desc;
 	query->estate = desc->estate;
+	dlist_init(&query->nodes);
 	dlist_init(&query->scans);
 	dlist_push_head(&la_queries, &query->link);
 
@@ -193,24 +198,6 @@ la_walk_context(LaWalk *walk)
 }
 
 /*
- * Register the leaf pages that a node reads, if its index is a B-tree.  Returns
- * NULL if not.
- */
-static LaLeafScan *
-la_register_leaves(LaWalk *walk, PlanState *node, Relation index,
-				   IndexScanDesc *desc_ref, LimitState *limit)
-{
-	LaLeafScan *leaf;
-
-	if (!la_leafscan || index->rd_rel->relam != BTREE_AM_OID)
-		return NULL;
-	leaf = la_leaf_scan_register(la_walk_context(walk), node, index, desc_ref,
-								 limit);
-	dlist_push_tail(&walk->query->scans, &leaf->base.query_link);
-	return leaf;
-}
-
-/*
  * Does a scan find one row at most?  So it is if each column of a unique B-tree
  * must be equal to something.  There is nothing ahead of such a scan, and where
  * many of them are run to be without any work for them is worth most.
@@ -240,8 +227,8 @@ static void
 la_register_index_scan(LaWalk *walk, PlanState *node, Relation index,
 					   const ScanKeyData *keys, int nkeys)
 {
-	LaIndexScan *scan;
-	LimitState *limit;
+	LaIndexNode *registered;
+	MemoryContext context;
 
 	if (index == NULL || RelationGetRelid(index) < FirstNormalObjectId)
 		return;
@@ -249,11 +236,12 @@ la_register_index_scan(LaWalk *walk, PlanState *node, Relation index,
 		return;
 	if (la_index_am_wrap(index) == NULL)
 		return;
-	limit = la_limit_of(walk, node);
-	scan = la_index_scan_register(la_walk_context(walk), node, limit);
-	dlist_push_tail(&walk->query->scans, &scan->base.query_link);
-	scan->target.leaf = la_register_leaves(walk, node, index, scan->desc_ref,
-										   limit);
+	context = la_walk_context(walk);
+	registered = la_index_node_register(context, &walk->query->scans, node,
+										la_limit_of(walk, node));
+	dlist_push_tail(&walk->query->nodes, &registered->query_link);
+	if (walk->desc->plannedstmt->parallelModeNeeded)
+		la_index_node_follow(registered);
 }
 
 /*
@@ -263,15 +251,16 @@ static void
 la_register_bitmap_index_scan(LaWalk *walk, BitmapIndexScanState *node)
 {
 	Relation	index = node->biss_RelationDesc;
+	LaLeafScan *leaf;
 
-	if (!la_leafscan || index == NULL ||
-		RelationGetRelid(index) < FirstNormalObjectId ||
-		index->rd_rel->relam != BTREE_AM_OID)
+	if (index == NULL || RelationGetRelid(index) < FirstNormalObjectId ||
+		!la_leaf_scan_is_wanted(index))
 		return;
 	if (la_index_am_wrap(index) == NULL)
 		return;
-	(void) la_register_leaves(walk, &node->ss.ps, index, &node->biss_ScanDesc,
-							  NULL);
+	leaf = la_leaf_scan_register(la_walk_context(walk), &node->ss.ps, index,
+								 &node->biss_ScanDesc, NULL);
+	la_followed_add(&walk->query->scans, &leaf->base);
 }
 
 /*
@@ -286,7 +275,7 @@ la_register_seq_scan(LaWalk *walk, SeqScanState *node)
 		return;
 	scan = la_seq_scan_register(la_walk_context(walk), node);
 	if (scan != NULL)
-		dlist_push_tail(&walk->query->scans, &scan->query_link);
+		la_followed_add(&walk->query->scans, scan);
 }
 
 /*
@@ -300,7 +289,7 @@ la_register_bitmap_scan(LaWalk *walk, BitmapHeapScanState *node)
 	if (!la_bitmap_scan_is_wanted(node))
 		return;
 	scan = la_bitmap_scan_register(la_walk_context(walk), node);
-	dlist_push_tail(&walk->query->scans, &scan->query_link);
+	la_followed_add(&walk->query->scans, scan);
 }
 
 /*

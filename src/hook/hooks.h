@@ -20,6 +20,7 @@ typedef struct LaQuery
 	QueryDesc  *desc;
 	EState	   *estate;
 	bool		is_parallel;	/* workers may have their share */
+	dlist_head	nodes;			/* LaIndexNode */
 	dlist_head	scans;			/* LaFollowed */
 } LaQuery;
 

@@ -7,13 +7,13 @@
  * of plans that we follow, executor.c has la_index_am_wrap() point that at a
  * copy of the same routine in which the functions that move a scan are ours.
  * Each of ours calls the original and returns what it returned; what else it
- * does is index_scan.c's business.  Only the next entry of a leaf page that
- * B-tree has copied is taken from there, as B-tree would; see
- * la_bt_next_on_page().
+ * does is the business of index_node.c and index_scan.c.  Only the next entry
+ * of a leaf page that B-tree has copied is taken from there, as B-tree would;
+ * see la_bt_next_on_page().
  *
  *		executor -> rd_indam->amgettuple = la_amgettuple
  *										   |-> original btgettuple	(the row)
- *										   `-> la_index_scan_next	(the hint)
+ *										   `-> la_index_node_next	(the hint)
  *
  * A relation keeps the pointer as long as its relcache entry lives.  The copy
  * is made once per access method and lives as long as the process: if it hung
@@ -39,7 +39,7 @@
 #include "catalog/pg_am.h"
 #include "compat.h"
 #include "hook/index_am.h"
-#include "source/index_scan.h"
+#include "source/index_node.h"
 #include "source/leaf_scan.h"
 #include "utils/memutils.h"
 
@@ -55,11 +55,15 @@ static int	la_nindex_ams = 0;
 static pg_noinline bool
 la_amgettuple_seen(IndexScanDesc desc, ScanDirection direction)
 {
-	LaIndexScan *scan = la_index_scan_find(desc);
+	LaIndexNode *node = la_index_node_find(desc);
+	LaIndexScan *scan;
 
-	if (unlikely(scan == NULL))
+	if (unlikely(node == NULL))
 		return la_index_am_of(desc->indexRelation)->orig.amgettuple(desc,
 																	direction);
+	scan = node->scan;
+	if (scan == NULL)
+		return la_index_node_next(node, direction);
 	if (scan->skip > 0)
 	{
 		scan->skip--;
@@ -111,7 +115,7 @@ la_amrescan(IndexScanDesc desc, ScanKey keys, int nkeys,
 {
 	LaIndexAm  *am = la_index_am_of(desc->indexRelation);
 
-	la_index_scan_restart(desc);
+	la_index_node_restart(desc);
 	am->orig.amrescan(desc, keys, nkeys, orderbys, norderbys);
 }
 
@@ -119,10 +123,10 @@ static void
 la_amendscan(IndexScanDesc desc)
 {
 	LaIndexAm  *am = la_index_am_of(desc->indexRelation);
-	LaIndexScan *scan = la_index_scan_find(desc);
+	LaIndexNode *node = la_index_node_find(desc);
 
-	if (scan != NULL)
-		la_index_scan_end(scan);
+	if (node != NULL)
+		la_index_node_end(node);
 	am->orig.amendscan(desc);
 }
 
@@ -130,10 +134,10 @@ static void
 la_ammarkpos(IndexScanDesc desc)
 {
 	LaIndexAm  *am = la_index_am_of(desc->indexRelation);
-	LaIndexScan *scan = la_index_scan_find(desc);
+	LaIndexNode *node = la_index_node_find(desc);
 
-	if (scan != NULL)
-		la_index_scan_mark(scan);
+	if (node != NULL)
+		la_index_node_mark(node);
 	am->orig.ammarkpos(desc);
 }
 
@@ -141,10 +145,10 @@ static void
 la_amrestrpos(IndexScanDesc desc)
 {
 	LaIndexAm  *am = la_index_am_of(desc->indexRelation);
-	LaIndexScan *scan = la_index_scan_find(desc);
+	LaIndexNode *node = la_index_node_find(desc);
 
-	if (scan != NULL)
-		la_index_scan_restore(scan);
+	if (node != NULL)
+		la_index_node_restore(node);
 	am->orig.amrestrpos(desc);
 }
 

@@ -16,7 +16,7 @@
 #include "method/method.h"
 #include "report/counters.h"
 #include "service/service.h"
-#include "source/index_scan.h"
+#include "source/index_node.h"
 #include "source/leaf_scan.h"
 #include "utils/builtins.h"
 #include "utils/timestamp.h"

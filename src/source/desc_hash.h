@@ -12,7 +12,7 @@
 #ifndef LA_DESC_HASH_H
 #define LA_DESC_HASH_H
 
-#include "access/relscan.h"
+#include "access/genam.h"
 #include "common/hashfn.h"
 
 typedef struct LaDescEntry

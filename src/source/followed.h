@@ -29,7 +29,10 @@ typedef struct LaFollowedOps
 	/* The node will not be run again: end the work, so that counters add up. */
 	void		(*finish) (LaFollowed *followed);
 
-	/* The query's memory goes, maybe after an error; touch no other object. */
+	/*
+	 * The query's memory goes, maybe after an error; touch no other object.
+	 * NULL: nobody knows of the scan.
+	 */
 	void		(*forget) (LaFollowed *followed);
 } LaFollowedOps;
 
@@ -63,6 +66,27 @@ static inline int
 la_followed_key(const LaFollowed *followed)
 {
 	return followed->node->plan->plan_node_id * 2 + followed->reads_leaves;
+}
+
+/*
+ * Put one among those of its query, in the order of the plan: EXPLAIN shows
+ * them so, and not all are made when it starts.
+ */
+static inline void
+la_followed_add(dlist_head *scans, LaFollowed *followed)
+{
+	dlist_node *before = dlist_is_empty(scans) ? NULL : dlist_tail_node(scans);
+	int			key = la_followed_key(followed);
+
+	while (before != NULL &&
+		   la_followed_key(dlist_container(LaFollowed, query_link,
+										   before)) > key)
+		before = dlist_has_prev(scans, before) ?
+			dlist_prev_node(scans, before) : NULL;
+	if (before != NULL)
+		dlist_insert_after(before, &followed->query_link);
+	else
+		dlist_push_head(scans, &followed->query_link);
 }
 
 /*

@@ -3,10 +3,9 @@
  * index_scan.c
  *	  Follows the index scans of plans.
  *
- * One LaIndexScan stands for one IndexScan or IndexOnlyScan node of a running
- * plan.  executor.c registers it when the plan starts; it is bound to the
- * node's scan descriptor when that is first (re)started; index_am.c tells it
- * of everything that happens to the descriptor.
+ * One LaIndexScan stands beside an LaIndexNode, for one IndexScan or
+ * IndexOnlyScan node of a running plan, from its scan's second entry on at the
+ * latest; see index_node.c.
  *
  *		executor		la_index_scan_next()			what it does
  *		asks for entry 1	entry is on block 40		a switch
@@ -38,10 +37,10 @@
  * While looking ahead there may be waits without a read: for one of ours that
  * is still in flight.
  *
- * When the scan is not followed, see la_bind(): non-MVCC snapshots (their pins
- * and rechecks have rules of their own), system catalogs, table access methods
- * other than heap (a TID need not be a block), SERIALIZABLE (reading an index
- * takes predicate locks; executor.c).
+ * When the scan is not followed, see la_bind() there: non-MVCC snapshots (their
+ * pins and rechecks have rules of their own), system catalogs, table access
+ * methods other than heap (a TID need not be a block), SERIALIZABLE (reading an
+ * index takes predicate locks; executor.c).
  *
  * Mark and restore (merge joins) send the scan back over entries that it has
  * returned before.  Their blocks were just read; they are counted through and
@@ -55,17 +54,11 @@
  */
 #include "postgres.h"
 
-#include "access/tableam.h"
-#include "access/transam.h"
-#include "catalog/catalog.h"
-#include "catalog/pg_am.h"
 #include "compat.h"
 #include "method/method.h"
 #include "settings.h"
-#include "source/desc_hash.h"
 #include "source/index_ahead.h"
 #include "utils/memutils.h"
-#include "utils/snapmgr.h"
 #include "window/guard.h"
 #include "window/waits.h"
 
@@ -97,176 +90,48 @@
 /* Calls of a dear access method that are all timed; then one of as many. */
 #define LA_AM_SAMPLE		16
 
-/* Bound scans by descriptor. */
-static ladesc_hash *la_bound = NULL;
-
-/*
- * Scans that are not bound yet: those of the innermost query first, and each
- * query's in the order of its plan, which is about that in which they start.
- */
-static dlist_head la_unbound = DLIST_STATIC_INIT(la_unbound);
-static LaIndexScan *la_newest_unbound = NULL;
-
-IndexScanDesc la_last_desc = NULL;
-LaIndexScan *la_last_scan = NULL;
-
 static void la_index_scan_pause(LaFollowed *followed);
 static void la_index_scan_finish(LaFollowed *followed);
-static void la_index_scan_forget(LaFollowed *followed);
 
 static const LaFollowedOps la_index_scan_ops = {
 	.pause = la_index_scan_pause,
 	.finish = la_index_scan_finish,
-	.forget = la_index_scan_forget,
 };
 
-/* -------------------------------------------------------------------------
- * Binding
- * -------------------------------------------------------------------------
- */
-
 /*
- * Start to follow a scan node of a plan.  Everything is allocated in the
- * query's context.
+ * Make what follows the scan of a node.  Everything is allocated in the query's
+ * context.
  */
 LaIndexScan *
-la_index_scan_register(MemoryContext query_context, PlanState *node,
-					   LimitState *limit)
+la_index_scan_create(MemoryContext query_context, PlanState *node,
+					 Relation index, LimitState *limit)
 {
 	LaIndexScan *scan = MemoryContextAllocZero(query_context,
 											   sizeof(LaIndexScan));
-	Relation	index;
-	Relation	heap;
+	Relation	heap = ((ScanState *) node)->ss_currentRelation;
 
 	scan->base.ops = &la_index_scan_ops;
 	scan->base.node = node;
+	scan->base.index_oid = RelationGetRelid(index);
+	scan->base.heap_oid = RelationGetRelid(heap);
 	scan->limit = limit;
 	scan->query_context = query_context;
-	if (IsA(node, IndexOnlyScanState))
-	{
-		IndexOnlyScanState *state = (IndexOnlyScanState *) node;
-
-		index = state->ioss_RelationDesc;
-		scan->desc_ref = &state->ioss_ScanDesc;
-		scan->target.index_only = true;
-	}
-	else
-	{
-		IndexScanState *state = castNode(IndexScanState, node);
-
-		index = state->iss_RelationDesc;
-		scan->desc_ref = &state->iss_ScanDesc;
-	}
-	scan->base.index_oid = RelationGetRelid(index);
-	heap = ((ScanState *) node)->ss_currentRelation;
-	scan->base.heap_oid = RelationGetRelid(heap);
-	if (la_newest_unbound && la_newest_unbound->query_context == query_context)
-		dlist_insert_after(&la_newest_unbound->unbound_link,
-						   &scan->unbound_link);
-	else
-		dlist_push_head(&la_unbound, &scan->unbound_link);
-	scan->is_unbound = true;
-	la_newest_unbound = scan;
+	scan->target.index_only = IsA(node, IndexOnlyScanState);
 	return scan;
 }
 
 /*
- * la_index_scan_find() of another descriptor than last time.
+ * The node has a descriptor.
  */
-LaIndexScan *
-la_index_scan_lookup(IndexScanDesc desc)
+void
+la_index_scan_bind(LaIndexScan *scan, IndexScanDesc desc)
 {
-	LaDescEntry *bound;
-
-	if (la_bound == NULL)
-		return NULL;
-	bound = ladesc_lookup(la_bound, desc);
-	la_last_desc = desc;
-	la_last_scan = bound ? bound->scan : NULL;
-	return la_last_scan;
-}
-
-static void
-la_leave_unbound(LaIndexScan *scan)
-{
-	if (!scan->is_unbound)
-		return;
-	dlist_delete(&scan->unbound_link);
-	scan->is_unbound = false;
-	if (la_newest_unbound == scan)
-		la_newest_unbound = NULL;
-}
-
-static void
-la_unbind(LaIndexScan *scan)
-{
-	la_leave_unbound(scan);
-	if (scan->desc != NULL)
-	{
-		ladesc_delete(la_bound, scan->desc);
-		la_last_desc = scan->desc;
-		la_last_scan = NULL;
-		scan->desc = NULL;
-	}
-}
-
-/*
- * A descriptor that we do not know is (re)started: is it one of the nodes'
- * that we wait for?  If so, and if it can be followed, bind it.
- */
-static LaIndexScan *
-la_bind(IndexScanDesc desc)
-{
-	LaIndexScan *scan = NULL;
-	LaDescEntry *bound;
-	dlist_iter	iter;
-	bool		found;
-
-	/* A bitmap index scan, say, or a check of a constraint. */
-	if (desc->heapRelation == NULL || desc->xs_snapshot == NULL ||
-		desc->xs_snapshot->snapshot_type != SNAPSHOT_MVCC)
-		return NULL;
-
-	dlist_foreach(iter, &la_unbound)
-	{
-		LaIndexScan *candidate = dlist_container(LaIndexScan, unbound_link,
-												 iter.cur);
-
-		if (*candidate->desc_ref == desc)
-		{
-			scan = candidate;
-			break;
-		}
-	}
-	if (scan == NULL)
-		return NULL;
-
-	la_leave_unbound(scan);
-
-	if (IsCatalogRelation(desc->heapRelation) ||
-		desc->heapRelation->rd_tableam != GetHeapamTableAmRoutine() ||
-		(desc->parallel_scan != NULL &&
-		 desc->indexRelation->rd_rel->relam != BTREE_AM_OID))
-	{
-		scan->state = LA_SCAN_OUT;
-		return NULL;
-	}
-
-	if (la_bound == NULL)
-		la_bound = ladesc_create(TopMemoryContext, 64, NULL);
-	bound = ladesc_insert(la_bound, desc, &found);
-	Assert(!found);
-	bound->scan = scan;
-	la_last_desc = desc;
-	la_last_scan = scan;
-
 	scan->desc = desc;
 	scan->target.real = desc;
 	scan->target.heap = desc->heapRelation;
 	scan->target.am = la_index_am_of(desc->indexRelation);
 	scan->is_dear = scan->target.am->is_dear;
 	scan->amgettuple = scan->target.am->orig.amgettuple;
-	return scan;
 }
 
 /* -------------------------------------------------------------------------
@@ -665,13 +530,8 @@ la_index_scan_next(LaIndexScan *scan, ScanDirection direction)
  * amrescan: the scan starts from the beginning, maybe with other keys.
  */
 void
-la_index_scan_restart(IndexScanDesc desc)
+la_index_scan_restart(LaIndexScan *scan)
 {
-	LaIndexScan *scan = la_index_scan_find(desc);
-
-	if (scan == NULL && (scan = la_bind(desc)) == NULL)
-		return;
-
 	la_index_ahead_restart(scan);
 	if (scan->state != LA_SCAN_OUT)
 		la_index_ahead_enter(scan, LA_SCAN_WATCHING);
@@ -698,7 +558,38 @@ la_index_scan_restart(IndexScanDesc desc)
 	scan->am_cpu_ns = 0;
 	scan->wait_ns = 0;
 	if (scan->target.leaf != NULL)
-		la_leaf_scan_restart(scan->target.leaf, desc);
+		la_leaf_scan_restart(scan->target.leaf, scan->desc);
+}
+
+/*
+ * The scan was not followed from its start.  Be where we would be if it had
+ * been; its last entry is on a block, if it has returned one.
+ */
+void
+la_index_scan_catch_up(LaIndexScan *scan, const LaIndexStart *start,
+					   BlockNumber blkno)
+{
+	la_index_scan_restart(scan);
+	scan->reads_told = start->reads;
+	if (start->calls == 0)
+		return;
+	la_index_ahead_turn(scan, start->direction);
+	scan->target.position = start->calls;
+	scan->current = blkno;
+	scan->gap_open = blkno != InvalidBlockNumber;
+	scan->gap_timed = false;
+	scan->gap_reads = start->reads_first;
+}
+
+/*
+ * After la_index_scan_catch_up(): the access method has just found another
+ * entry.
+ */
+void
+la_index_scan_second(LaIndexScan *scan, ScanDirection direction)
+{
+	la_close_gap(scan);
+	(void) la_arrive(scan, direction, true);
 }
 
 /*
@@ -732,7 +623,6 @@ la_index_scan_end(LaIndexScan *scan)
 	la_index_ahead_end(scan);
 	if (scan->target.leaf != NULL)
 		la_leaf_scan_end(scan->target.leaf);
-	la_unbind(scan);
 }
 
 /*
@@ -761,38 +651,4 @@ la_index_scan_finish(LaFollowed *followed)
 
 	la_index_scan_end(scan);
 	scan->state = LA_SCAN_OUT;
-}
-
-/*
- * The query's memory goes, in order or not: nothing may point to the scan.
- */
-static void
-la_index_scan_forget(LaFollowed *followed)
-{
-	LaIndexScan *scan = (LaIndexScan *) followed;
-
-	la_unbind(scan);
-}
-
-/*
- * How many reads of look-ahead are in flight in this backend now?
- */
-int
-la_index_scan_in_flight(void)
-{
-	ladesc_iterator iter;
-	LaDescEntry *bound;
-	int			nreads = 0;
-
-	if (la_bound == NULL)
-		return 0;
-	ladesc_start_iterate(la_bound, &iter);
-	while ((bound = ladesc_iterate(la_bound, &iter)) != NULL)
-	{
-		LaIndexScan *scan = bound->scan;
-
-		if (scan->window != NULL)
-			nreads += la_window_in_flight(scan->window);
-	}
-	return nreads;
 }

@@ -59,13 +59,9 @@ typedef struct LaIndexScan
 	BlockNumber current;		/* the table block the scan is on */
 	LaScoutTarget target;		/* what a source must know of us */
 
-	/* set by la_index_scan_register(), immutable */
-	IndexScanDesc *desc_ref;	/* where the node keeps its scan */
+	/* set by la_index_scan_create(), immutable */
 	LimitState *limit;			/* stops the scan after its rows, or NULL */
 	MemoryContext query_context;
-
-	dlist_node	unbound_link;	/* in the list of scans without descriptor */
-	bool		is_unbound;
 
 	/* valid while bound */
 	LaScanState state;
@@ -103,22 +99,15 @@ typedef struct LaIndexScan
 	ResourceOwner owner;
 } LaIndexScan;
 
-/* The descriptor looked up last: most queries move one scan at a time. */
-extern IndexScanDesc la_last_desc;
-extern LaIndexScan *la_last_scan;
-
-extern LaIndexScan *la_index_scan_lookup(IndexScanDesc desc);
-
-/*
- * The scan of a descriptor, or NULL if we do not follow it.
- */
-static inline LaIndexScan *
-la_index_scan_find(IndexScanDesc desc)
+/* What is known of a scan that was not followed from its start. */
+typedef struct LaIndexStart
 {
-	if (likely(desc == la_last_desc))
-		return la_last_scan;
-	return la_index_scan_lookup(desc);
-}
+	int			calls;			/* of the access method, for an entry */
+	bool		found;			/* an entry, in the last call */
+	ScanDirection direction;	/* of all calls */
+	int64		reads;			/* blocks read by this backend, at the start */
+	int64		reads_first;	/* the same after the first call */
+} LaIndexStart;
 
 /*
  * Ask the access method, by way of who follows the leaf pages.
@@ -130,16 +119,19 @@ la_index_scan_ask(LaIndexScan *scan, ScanDirection direction)
 							direction);
 }
 
-/* For hook/index_am.c. */
+/* For index_node.c; the second for hook/index_am.c, too. */
+extern LaIndexScan *la_index_scan_create(MemoryContext query_context,
+										 PlanState *node, Relation index,
+										 LimitState *limit);
 extern bool la_index_scan_next(LaIndexScan *scan, ScanDirection direction);
-extern void la_index_scan_restart(IndexScanDesc desc);
+extern void la_index_scan_bind(LaIndexScan *scan, IndexScanDesc desc);
+extern void la_index_scan_restart(LaIndexScan *scan);
+extern void la_index_scan_catch_up(LaIndexScan *scan,
+								   const LaIndexStart *start,
+								   BlockNumber blkno);
+extern void la_index_scan_second(LaIndexScan *scan, ScanDirection direction);
 extern void la_index_scan_mark(LaIndexScan *scan);
 extern void la_index_scan_restore(LaIndexScan *scan);
 extern void la_index_scan_end(LaIndexScan *scan);
-
-/* For hook/executor.c. */
-extern LaIndexScan *la_index_scan_register(MemoryContext query_context,
-										   PlanState *node, LimitState *limit);
-extern int	la_index_scan_in_flight(void);
 
 #endif							/* LA_INDEX_SCAN_H */

@@ -177,6 +177,15 @@ la_leaf_forget_bitmap(LaLeafScan *leaf)
 }
 
 /*
+ * Are leaf pages of this index to be followed?
+ */
+bool
+la_leaf_scan_is_wanted(Relation index)
+{
+	return la_leafscan && index->rd_rel->relam == BTREE_AM_OID;
+}
+
+/*
  * Start to follow the leaf pages that a scan node of a plan reads.  Everything
  * is allocated in the query's context.
  */

@@ -89,6 +89,7 @@ la_leaf_is_at_edge(IndexScanDesc desc, ScanDirection direction)
 		 pos->itemIndex <= pos->firstItem);
 }
 
+extern bool la_leaf_scan_is_wanted(Relation index);
 extern LaLeafScan *la_leaf_scan_register(MemoryContext query_context,
 										 PlanState *node, Relation index,
 										 IndexScanDesc *desc_ref,

@@ -1,0 +1,374 @@
+/*-------------------------------------------------------------------------
+ *
+ * index_node.c
+ *	  The index scan nodes of running plans, and the first stage of their scans.
+ *
+ * One LaIndexNode stands for one IndexScan or IndexOnlyScan node of a running
+ * plan.  executor.c registers it when the plan starts; it is bound to the
+ * node's scan descriptor when that is first (re)started; index_am.c tells it
+ * of everything that happens to the descriptor.
+ *
+ * Most index scans of a busy server find one row.  There is nothing ahead of
+ * them, and what we do for them is all they get.  So what follows a scan
+ * (index_scan.c, leaf_scan.c) is made when the scan returns its second entry;
+ * until then, in its first stage, only what that will want to know is noted:
+ *
+ *		(re)start			blocks read so far
+ *		first call			passed on; blocks read so far, once more
+ *		second call			passed on; if there is an entry the scan is
+ *							followed from here on, as if it had been from the
+ *							beginning
+ *
+ * Some are followed from their start: if the first block is to be looked ahead
+ * of (start_after = 0), if the access method is dear (its first call is the
+ * dearest of all), and if parallel workers may have their share (the leader
+ * shows it, and may not scan at all).  A mark, a change of direction and a call
+ * after the end make an end of the first stage, too.
+ *
+ * Copyright (c) 2026, the pg_lookahead authors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/tableam.h"
+#include "catalog/catalog.h"
+#include "catalog/pg_am.h"
+#include "settings.h"
+#include "source/desc_hash.h"
+#include "source/index_node.h"
+#include "utils/memutils.h"
+#include "window/waits.h"
+
+/* Bound nodes by descriptor. */
+static ladesc_hash *la_bound = NULL;
+
+/*
+ * Nodes that are not bound yet: those of the innermost query first, and each
+ * query's in the order of its plan, which is about that in which they start.
+ */
+static dlist_head la_unbound = DLIST_STATIC_INIT(la_unbound);
+static LaIndexNode *la_newest_unbound = NULL;
+
+IndexScanDesc la_last_desc = NULL;
+LaIndexNode *la_last_node = NULL;
+LaIndexScan *la_last_scan = NULL;
+
+/* -------------------------------------------------------------------------
+ * Binding
+ * -------------------------------------------------------------------------
+ */
+
+/*
+ * Register an index scan node of a plan.  Everything is allocated in the
+ * query's context; what follows the scan joins the query's scans.
+ */
+LaIndexNode *
+la_index_node_register(MemoryContext query_context, dlist_head *scans,
+					   PlanState *plan, LimitState *limit)
+{
+	LaIndexNode *node = MemoryContextAllocZero(query_context,
+											   sizeof(LaIndexNode));
+
+	node->query_context = query_context;
+	node->scans = scans;
+	node->plan = plan;
+	node->limit = limit;
+	if (IsA(plan, IndexOnlyScanState))
+	{
+		IndexOnlyScanState *state = (IndexOnlyScanState *) plan;
+
+		node->index = state->ioss_RelationDesc;
+		node->desc_ref = &state->ioss_ScanDesc;
+	}
+	else
+	{
+		IndexScanState *state = castNode(IndexScanState, plan);
+
+		node->index = state->iss_RelationDesc;
+		node->desc_ref = &state->iss_ScanDesc;
+	}
+	if (la_newest_unbound && la_newest_unbound->query_context == query_context)
+		dlist_insert_after(&la_newest_unbound->unbound_link,
+						   &node->unbound_link);
+	else
+		dlist_push_head(&la_unbound, &node->unbound_link);
+	node->is_unbound = true;
+	la_newest_unbound = node;
+	return node;
+}
+
+static void
+la_remember(IndexScanDesc desc, LaIndexNode *node)
+{
+	la_last_desc = desc;
+	la_last_node = node;
+	la_last_scan = node ? node->scan : NULL;
+}
+
+/*
+ * la_index_node_find() of another descriptor than last time.
+ */
+LaIndexNode *
+la_index_node_lookup(IndexScanDesc desc)
+{
+	LaDescEntry *bound;
+
+	if (la_bound == NULL)
+		return NULL;
+	bound = ladesc_lookup(la_bound, desc);
+	la_remember(desc, bound ? bound->scan : NULL);
+	return la_last_node;
+}
+
+static void
+la_leave_unbound(LaIndexNode *node)
+{
+	if (!node->is_unbound)
+		return;
+	dlist_delete(&node->unbound_link);
+	node->is_unbound = false;
+	if (la_newest_unbound == node)
+		la_newest_unbound = NULL;
+}
+
+/*
+ * The query's memory goes, in order or not, or the node's scan: nothing may
+ * point to the node.
+ */
+void
+la_index_node_forget(LaIndexNode *node)
+{
+	la_leave_unbound(node);
+	if (node->desc != NULL)
+	{
+		ladesc_delete(la_bound, node->desc);
+		la_remember(node->desc, NULL);
+		node->desc = NULL;
+	}
+}
+
+/*
+ * Make what follows the node's scan.
+ */
+void
+la_index_node_follow(LaIndexNode *node)
+{
+	LaIndexScan *scan = la_index_scan_create(node->query_context, node->plan,
+											 node->index, node->limit);
+
+	la_followed_add(node->scans, &scan->base);
+	if (la_leaf_scan_is_wanted(node->index))
+	{
+		LaLeafScan *leaf = la_leaf_scan_register(node->query_context,
+												 node->plan, node->index,
+												 node->desc_ref, node->limit);
+
+		la_followed_add(node->scans, &leaf->base);
+		scan->target.leaf = leaf;
+	}
+	node->scan = scan;
+	if (node->desc != NULL)
+	{
+		la_index_scan_bind(scan, node->desc);
+		la_remember(node->desc, node);
+	}
+}
+
+/*
+ * A descriptor that we do not know is (re)started: is it one of the nodes'
+ * that we wait for?  If so, and if it can be followed, bind it.
+ */
+static LaIndexNode *
+la_bind(IndexScanDesc desc)
+{
+	LaIndexNode *node = NULL;
+	LaIndexAm  *am;
+	dlist_iter	iter;
+	bool		found;
+
+	/* A bitmap index scan, say, or a check of a constraint. */
+	if (desc->heapRelation == NULL || desc->xs_snapshot == NULL ||
+		desc->xs_snapshot->snapshot_type != SNAPSHOT_MVCC)
+		return NULL;
+
+	dlist_foreach(iter, &la_unbound)
+	{
+		LaIndexNode *candidate = dlist_container(LaIndexNode, unbound_link,
+												 iter.cur);
+
+		if (*candidate->desc_ref == desc)
+		{
+			node = candidate;
+			break;
+		}
+	}
+	if (node == NULL)
+		return NULL;
+
+	la_leave_unbound(node);
+
+	if (IsCatalogRelation(desc->heapRelation) ||
+		desc->heapRelation->rd_tableam != GetHeapamTableAmRoutine() ||
+		(desc->parallel_scan != NULL &&
+		 desc->indexRelation->rd_rel->relam != BTREE_AM_OID))
+		return NULL;
+
+	if (la_bound == NULL)
+		la_bound = ladesc_create(TopMemoryContext, 64, NULL);
+	ladesc_insert(la_bound, desc, &found)->scan = node;
+	Assert(!found);
+	node->desc = desc;
+	am = la_index_am_of(desc->indexRelation);
+	node->amgettuple = am->orig.amgettuple;
+	la_remember(desc, node);
+	if (node->scan != NULL)
+		la_index_scan_bind(node->scan, desc);
+	else if (la_start_after == 0 || am->is_dear)
+		la_index_node_follow(node);
+	return node;
+}
+
+/* -------------------------------------------------------------------------
+ * The first stage, and its end
+ * -------------------------------------------------------------------------
+ */
+
+/*
+ * From here on the scan is followed.  Its last entry is on a block, if it has
+ * returned one.
+ */
+static LaIndexScan *
+la_end_first_stage(LaIndexNode *node, BlockNumber blkno)
+{
+	LaIndexStart start = node->start;
+
+	la_index_node_follow(node);
+	la_index_scan_catch_up(node->scan, &start, blkno);
+	return node->scan;
+}
+
+/*
+ * The same while nothing is under way.
+ */
+static LaIndexScan *
+la_scan_of(LaIndexNode *node)
+{
+	BlockNumber blkno = InvalidBlockNumber;
+
+	if (node->scan != NULL)
+		return node->scan;
+	if (node->start.found)
+		blkno = ItemPointerGetBlockNumber(&node->desc->xs_heaptid);
+	return la_end_first_stage(node, blkno);
+}
+
+/*
+ * amgettuple of a scan in its first stage: returns exactly what the access
+ * method returns.
+ */
+bool
+la_index_node_next(LaIndexNode *node, ScanDirection direction)
+{
+	LaIndexStart *start = &node->start;
+	IndexScanDesc desc = node->desc;
+	BlockNumber blkno;
+	int64		reads;
+
+	Assert(node->scan == NULL);
+	if (start->calls == 0)
+	{
+		start->calls = 1;
+		start->direction = direction;
+		start->found = node->amgettuple(desc, direction);
+		start->reads_first = la_blocks_read();
+		return start->found;
+	}
+	if (!start->found || direction != start->direction)
+		return la_index_scan_next(la_scan_of(node), direction);
+
+	Assert(start->calls == 1);
+	blkno = ItemPointerGetBlockNumber(&desc->xs_heaptid);
+	reads = la_blocks_read();
+	start->calls = 2;
+	start->found = node->amgettuple(desc, direction);
+	if (!start->found)
+		return false;
+
+	/* What the access method has read now is not the first entry's. */
+	start->reads_first += la_blocks_read() - reads;
+	la_index_scan_second(la_end_first_stage(node, blkno), direction);
+	return true;
+}
+
+/*
+ * amrescan: the scan starts from the beginning, maybe with other keys.
+ */
+void
+la_index_node_restart(IndexScanDesc desc)
+{
+	LaIndexNode *node = la_index_node_find(desc);
+
+	if (node == NULL && (node = la_bind(desc)) == NULL)
+		return;
+	if (node->scan != NULL)
+		la_index_scan_restart(node->scan);
+	else
+	{
+		node->start.calls = 0;
+		node->start.found = false;
+		node->start.reads = la_blocks_read();
+	}
+}
+
+/*
+ * ammarkpos.
+ */
+void
+la_index_node_mark(LaIndexNode *node)
+{
+	la_index_scan_mark(la_scan_of(node));
+}
+
+/*
+ * amrestrpos: the entries between the mark and here will be returned again.
+ */
+void
+la_index_node_restore(LaIndexNode *node)
+{
+	la_index_scan_restore(la_scan_of(node));
+}
+
+/*
+ * amendscan: the node is done with its descriptor.
+ */
+void
+la_index_node_end(LaIndexNode *node)
+{
+	if (node->scan != NULL)
+		la_index_scan_end(node->scan);
+	la_index_node_forget(node);
+}
+
+/*
+ * How many reads of look-ahead are in flight in this backend now?
+ */
+int
+la_index_scan_in_flight(void)
+{
+	ladesc_iterator iter;
+	LaDescEntry *bound;
+	int			nreads = 0;
+
+	if (la_bound == NULL)
+		return 0;
+	ladesc_start_iterate(la_bound, &iter);
+	while ((bound = ladesc_iterate(la_bound, &iter)) != NULL)
+	{
+		const LaIndexNode *node = bound->scan;
+
+		if (node->scan != NULL && node->scan->window != NULL)
+			nreads += la_window_in_flight(node->scan->window);
+	}
+	return nreads;
+}

@@ -1,0 +1,71 @@
+/*-------------------------------------------------------------------------
+ *
+ * index_node.h
+ *	  The index scan nodes of running plans, and the first stage of their scans.
+ *
+ * Copyright (c) 2026, the pg_lookahead authors
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef LA_INDEX_NODE_H
+#define LA_INDEX_NODE_H
+
+#include "source/index_scan.h"
+
+typedef struct LaIndexNode
+{
+	/* set by la_index_node_register(), immutable */
+	MemoryContext query_context;
+	dlist_head *scans;			/* of the query: LaFollowed */
+	PlanState  *plan;
+	LimitState *limit;			/* stops the scan after its rows, or NULL */
+	Relation	index;
+	IndexScanDesc *desc_ref;	/* where the node keeps its scan */
+
+	dlist_node	query_link;		/* in LaQuery.nodes */
+	dlist_node	unbound_link;	/* in the list of nodes without descriptor */
+	bool		is_unbound;
+
+	IndexScanDesc desc;			/* NULL: not bound */
+
+	/* the first stage, see index_node.c; valid while there is no scan */
+	amgettuple_function amgettuple; /* the access method's own */
+	LaIndexStart start;
+
+	LaIndexScan *scan;			/* NULL: in the first stage */
+} LaIndexNode;
+
+/* The descriptor looked up last: most queries move one scan at a time. */
+extern IndexScanDesc la_last_desc;
+extern LaIndexNode *la_last_node;
+extern LaIndexScan *la_last_scan;
+
+extern LaIndexNode *la_index_node_lookup(IndexScanDesc desc);
+
+/*
+ * The node of a descriptor, or NULL if we do not follow it.
+ */
+static inline LaIndexNode *
+la_index_node_find(IndexScanDesc desc)
+{
+	if (likely(desc == la_last_desc))
+		return la_last_node;
+	return la_index_node_lookup(desc);
+}
+
+/* For hook/index_am.c. */
+extern bool la_index_node_next(LaIndexNode *node, ScanDirection direction);
+extern void la_index_node_restart(IndexScanDesc desc);
+extern void la_index_node_mark(LaIndexNode *node);
+extern void la_index_node_restore(LaIndexNode *node);
+extern void la_index_node_end(LaIndexNode *node);
+
+/* For hook/executor.c. */
+extern LaIndexNode *la_index_node_register(MemoryContext query_context,
+										   dlist_head *scans, PlanState *plan,
+										   LimitState *limit);
+extern void la_index_node_follow(LaIndexNode *node);
+extern void la_index_node_forget(LaIndexNode *node);
+extern int	la_index_scan_in_flight(void);
+
+#endif							/* LA_INDEX_NODE_H */

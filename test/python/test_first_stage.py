@@ -1,0 +1,203 @@
+"""The first stage of an index scan: until its second entry nobody follows it.
+
+Most tests look ahead from the first row on (start_after = 0), where there is no
+such stage; here there is.  Whatever ends it, the scan goes on as if it had been
+followed from its beginning.
+"""
+
+from __future__ import annotations
+
+from itertools import product
+
+import psycopg
+import pytest
+from lookahead.cluster import Cluster
+
+from conftest import NewCluster
+from support import (
+    INDEX_SCANS,
+    Connection,
+    connect,
+    gained,
+    evict_tablespaces,
+    plan_nodes,
+    require_node,
+    rows,
+    script,
+    settings,
+    slow_tablespace,
+    value,
+)
+from test_scroll import Oracle
+
+# As many rows of each value as the value says, and a few dead ones between them.
+SETUP = """
+CREATE TABLE staged (id int, a int, h int, filler text) WITH (fillfactor = 20);
+INSERT INTO staged
+SELECT row_number() OVER (), n, n, repeat('x', 300)
+  FROM generate_series(0, 5) n, generate_series(1, 7) i
+ WHERE i <= n + (n % 3 = 1)::int;
+CREATE INDEX staged_a ON staged (a, id);
+CREATE INDEX staged_hash ON staged USING hash (h);
+VACUUM ANALYZE staged;
+DELETE FROM staged WHERE id IN (2, 9, 17);
+"""
+
+# 1 waits before look-ahead starts, and the default.
+PATIENCE = (1, 8)
+
+MOVES = ("FORWARD 1", "BACKWARD 1", "FORWARD 2", "ABSOLUTE 0")
+MOVES_IN_A_ROW = 5
+
+
+@pytest.fixture
+def connection(cluster: Cluster) -> Connection:
+    with connect(cluster) as connection:
+        if value(connection, "SELECT to_regclass('staged')") is None:
+            script(connection, SETUP)
+        settings(connection, **INDEX_SCANS, enable_sort="off", cursor_tuple_fraction=1)
+        yield connection
+
+
+@pytest.mark.parametrize("patience", PATIENCE)
+@pytest.mark.parametrize(
+    ("node", "query"),
+    [
+        ("Index Scan", "SELECT id, filler FROM staged WHERE a = {} ORDER BY id"),
+        ("Index Scan", "SELECT id, filler FROM staged WHERE a = {} ORDER BY id DESC"),
+        ("Index Only Scan", "SELECT id FROM staged WHERE a = {} ORDER BY id"),
+        ("Index Scan", "SELECT id FROM staged WHERE h = {}"),
+    ],
+    ids=["forward", "backward", "index_only", "hash"],
+)
+def test_any_way_through_a_few_rows(
+    connection: Connection, node: str, query: str, patience: int
+) -> None:
+    settings(connection, pg_lookahead__start_after=patience)
+    for n in range(4):
+        one = query.format(n)
+        require_node(connection, one, node, "staged_hash" if "h = " in query else "staged_a")
+        settings(connection, pg_lookahead__enabled="off")
+        expected = rows(connection, one)
+        settings(connection, pg_lookahead__enabled="on")
+        connection.execute("BEGIN")
+        for moves in product(MOVES, repeat=MOVES_IN_A_ROW):
+            oracle = Oracle(expected)
+            connection.execute(f"DECLARE c SCROLL CURSOR FOR {one}")
+            for move in moves:
+                assert rows(connection, f"FETCH {move} FROM c") == oracle.fetch(move), (one, moves)
+            connection.execute("CLOSE c")
+        connection.execute("COMMIT")
+
+
+@pytest.mark.parametrize("patience", PATIENCE)
+@pytest.mark.parametrize(
+    ("nodes", "query"),
+    [
+        (
+            {"Merge Join"},
+            "SELECT x.id, y.id FROM staged x JOIN staged y USING (a) WHERE {} ORDER BY a, 1, 2",
+        ),
+        (
+            {"Nested Loop"},
+            "SELECT n, id FROM generate_series(-1, 7) n LEFT JOIN LATERAL"
+            " (SELECT id FROM staged WHERE a = n AND {0}) s ON true ORDER BY 1, 2",
+        ),
+        (
+            {"Nested Loop"},
+            "SELECT n, id FROM generate_series(-1, 7) n LEFT JOIN LATERAL"
+            " (SELECT id FROM staged WHERE a = n AND {0} ORDER BY id LIMIT abs(n) % 3) s ON true"
+            " ORDER BY 1, 2",
+        ),
+        (
+            {"Function Scan"},
+            "SELECT n, (SELECT max(id) FROM staged WHERE a = n AND {0}),"
+            " EXISTS (SELECT FROM staged WHERE a = n + 1 AND {0})"
+            " FROM generate_series(-1, 7) n ORDER BY 1",
+        ),
+    ],
+    ids=["marks", "rescans", "limits", "subplans"],
+)
+def test_marks_and_rescans(
+    connection: Connection, nodes: set[str], query: str, patience: int
+) -> None:
+    """Each rescan begins with another number of rows, before and after one is followed."""
+    settings(connection, pg_lookahead__start_after=patience)
+    settings(connection, enable_hashjoin="off", enable_material="off", enable_memoize="off")
+    if "Merge Join" in nodes:
+        settings(connection, enable_nestloop="off")
+        condition = "x.filler IS NOT NULL AND y.filler IS NOT NULL AND x.a {} AND y.a {}"
+        ranges = ["IN (0, 1)", "< 3", ">= 1", "IN (1, 4)", "> 7"]
+        queries = [query.format(condition.format(r, r)) for r in ranges]
+    else:
+        settings(connection, enable_mergejoin="off")
+        queries = [query.format(c) for c in ("true", "filler IS NOT NULL", "id % 2 = 0")]
+    for one in queries:
+        found = {node["Node Type"] for node in plan_nodes(connection, one)}
+        assert nodes <= found, (one, found)
+        assert found & {"Index Scan", "Index Only Scan"}, (one, found)
+        settings(connection, pg_lookahead__enabled="off")
+        expected = rows(connection, one)
+        settings(connection, pg_lookahead__enabled="on")
+        for _ in range(2):
+            assert rows(connection, one) == expected, one
+
+
+def test_errors_at_the_first_rows(connection: Connection) -> None:
+    """Descriptors of scans that were broken off are used again by others."""
+    settings(connection, pg_lookahead__start_after=8)
+    query = "SELECT 1 / (id - {}) FROM staged WHERE a = 3 ORDER BY id"
+    ids = [id for (id,) in rows(connection, "SELECT id FROM staged WHERE a = 3 ORDER BY id")]
+    for _ in range(50):
+        for id in ids:
+            with pytest.raises(psycopg.errors.DivisionByZero):
+                rows(connection, query.format(id))
+        connection.execute("BEGIN")
+        for number, id in enumerate(ids):
+            connection.execute(f"DECLARE c{number} CURSOR FOR {query.format(id)}")
+            if number:
+                rows(connection, f"FETCH 1 FROM c{number}")
+            connection.execute("SAVEPOINT s")
+            with pytest.raises(psycopg.errors.DivisionByZero):
+                rows(connection, f"FETCH ALL FROM c{number}")
+            connection.execute("ROLLBACK TO s")
+        connection.execute("COMMIT")
+        assert len(rows(connection, "SELECT id FROM staged WHERE a = 3 ORDER BY id")) == len(ids)
+
+
+BLOCKS = 400
+
+
+def test_what_was_read_in_it_counts(new_cluster: NewCluster) -> None:
+    """Look-ahead starts after as many waits as if the scan had been followed from its start.
+
+    The first read tells that there is something to be watched, and start_after more are waited
+    for; what comes next is read ahead.
+    """
+    cluster = new_cluster()
+    with slow_tablespace(cluster, read_us=2000):
+        with connect(cluster) as connection:
+            script(
+                connection,
+                f"""
+                CREATE TABLE waited (a int, filler text) WITH (fillfactor = 10) TABLESPACE slow;
+                INSERT INTO waited SELECT (i * 149) % {BLOCKS}, repeat('x', 700)
+                  FROM generate_series(0, {BLOCKS - 1}) i;
+                CREATE INDEX waited_a ON waited (a);
+                VACUUM ANALYZE waited;
+                """,
+            )
+            blocks = "SELECT count(DISTINCT (ctid::text::point)[0]) FROM waited"
+            assert value(connection, blocks) == BLOCKS
+        for patience in (8, 2, 1, 20):
+            cluster.restart()
+            evict_tablespaces(cluster)
+            with connect(cluster) as connection:
+                settings(connection, **INDEX_SCANS, pg_lookahead__start_after=patience)
+                query = "SELECT sum(length(filler)) FROM waited WHERE a >= 0"
+                require_node(connection, query, "Index Scan", "waited_a")
+                with gained(connection) as change:
+                    assert value(connection, query) == 700 * BLOCKS
+                # The kernel reads some blocks ahead, which then are no waits.
+                most = BLOCKS - patience - 2
+                assert most - 32 < change.blocks_issued <= most, (patience, change)
