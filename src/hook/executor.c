@@ -86,7 +86,7 @@ la_query_reset(void *arg)
 	LaQuery    *query = arg;
 	dlist_iter	iter;
 
-	dlist_foreach(iter, &query->scans)
+	dlist_foreach(iter, &query->scans.list)
 	{
 		LaFollowed *scan = dlist_container(LaFollowed, query_link, iter.cur);
 
@@ -111,7 +111,7 @@ la_query_create(QueryDesc *desc)
 	query->desc = desc;
 	query->estate = desc->estate;
 	dlist_init(&query->nodes);
-	dlist_init(&query->scans);
+	dlist_init(&query->scans.list);
 	dlist_push_head(&la_queries, &query->link);
 
 	callback = (MemoryContextCallback *) (query + 1);
@@ -260,7 +260,8 @@ la_register_bitmap_index_scan(LaWalk *walk, BitmapIndexScanState *node)
 		return;
 	leaf = la_leaf_scan_register(la_walk_context(walk), &node->ss.ps, index,
 								 &node->biss_ScanDesc, NULL);
-	la_followed_add(&walk->query->scans, &leaf->base);
+	la_followed_add(&walk->query->scans, &leaf->base,
+					walk->query->scans.places++);
 }
 
 /*
@@ -275,7 +276,8 @@ la_register_seq_scan(LaWalk *walk, SeqScanState *node)
 		return;
 	scan = la_seq_scan_register(la_walk_context(walk), node);
 	if (scan != NULL)
-		la_followed_add(&walk->query->scans, scan);
+		la_followed_add(&walk->query->scans, scan,
+						walk->query->scans.places++);
 }
 
 /*
@@ -289,7 +291,8 @@ la_register_bitmap_scan(LaWalk *walk, BitmapHeapScanState *node)
 	if (!la_bitmap_scan_is_wanted(node))
 		return;
 	scan = la_bitmap_scan_register(la_walk_context(walk), node);
-	la_followed_add(&walk->query->scans, scan);
+	la_followed_add(&walk->query->scans, scan,
+					walk->query->scans.places++);
 }
 
 /*
@@ -417,14 +420,15 @@ la_ExecutorRun(LA_RUN_PARAMS)
 		standard_ExecutorRun(LA_RUN_ARGS);
 
 	query = la_query_of_desc(queryDesc);
-	if (query != NULL)
-		dlist_foreach(iter, &query->scans)
-		{
-			LaFollowed *scan = dlist_container(LaFollowed, query_link,
-											   iter.cur);
+	if (query == NULL)
+		return;
+	query->scans.runs++;
+	dlist_foreach(iter, &query->scans.list)
+	{
+		LaFollowed *scan = dlist_container(LaFollowed, query_link, iter.cur);
 
-			scan->ops->pause(scan);
-		}
+		scan->ops->pause(scan);
+	}
 }
 
 /*
@@ -445,7 +449,7 @@ la_ExecutorFinish(QueryDesc *queryDesc)
 
 	query = la_query_of_desc(queryDesc);
 	if (query != NULL)
-		dlist_foreach(iter, &query->scans)
+		dlist_foreach(iter, &query->scans.list)
 		{
 			LaFollowed *scan = dlist_container(LaFollowed, query_link,
 											   iter.cur);
@@ -482,7 +486,7 @@ la_ExecutorEnd(QueryDesc *queryDesc)
 	{
 		dlist_iter	iter;
 
-		dlist_foreach(iter, &query->scans)
+		dlist_foreach(iter, &query->scans.list)
 		{
 			LaFollowed *scan = dlist_container(LaFollowed, query_link,
 											   iter.cur);

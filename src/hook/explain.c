@@ -122,7 +122,7 @@ la_explain_per_node(PlanState *planstate, List *ancestors,
 	if (query == NULL)
 		return;
 
-	dlist_foreach(iter, &query->scans)
+	dlist_foreach(iter, &query->scans.list)
 	{
 		LaFollowed *scan = dlist_container(LaFollowed, query_link, iter.cur);
 		LaCounters	counters;
@@ -240,6 +240,34 @@ la_show_scan(const LaFollowed *scan, const char *method,
 	ExplainCloseGroup("Scan", NULL, true, es);
 }
 
+static int
+la_compare_places(const ListCell *a, const ListCell *b)
+{
+	const LaFollowed *one = lfirst(a);
+	const LaFollowed *other = lfirst(b);
+
+	if (one->place != other->place)
+		return one->place < other->place ? -1 : 1;
+	return (int) one->reads_leaves - (int) other->reads_leaves;
+}
+
+/*
+ * The scans of a query as they stand in its plan: not all are made when it
+ * starts.
+ */
+static List *
+la_in_order_of_plan(LaQuery *query)
+{
+	List	   *scans = NIL;
+	dlist_iter	iter;
+
+	dlist_foreach(iter, &query->scans.list)
+		scans = lappend(scans, dlist_container(LaFollowed, query_link,
+											   iter.cur));
+	list_sort(scans, la_compare_places);
+	return scans;
+}
+
 /*
  * 15 to 17: a query that we follow ends.  If it is the one that is explained,
  * add the summary to what was printed of it.
@@ -249,14 +277,14 @@ la_explain_query_ends(LaQuery *query)
 {
 	ExplainState *es = la_explained_by(query->desc);
 	bool		is_open = false;
-	dlist_iter	iter;
+	ListCell   *lc;
 
 	if (es == NULL)
 		return;
 
-	dlist_foreach(iter, &query->scans)
+	foreach(lc, la_in_order_of_plan(query))
 	{
-		LaFollowed *scan = dlist_container(LaFollowed, query_link, iter.cur);
+		LaFollowed *scan = lfirst(lc);
 		LaCounters	counters;
 		const char *method = la_scan_counters(query, scan, &counters);
 

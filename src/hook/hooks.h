@@ -21,7 +21,7 @@ typedef struct LaQuery
 	EState	   *estate;
 	bool		is_parallel;	/* workers may have their share */
 	dlist_head	nodes;			/* LaIndexNode */
-	dlist_head	scans;			/* LaFollowed */
+	LaScans		scans;
 } LaQuery;
 
 extern void la_executor_hooks_install(void);

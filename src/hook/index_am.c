@@ -13,7 +13,8 @@
  *
  *		executor -> rd_indam->amgettuple = la_amgettuple
  *										   |-> original btgettuple	(the row)
- *										   `-> la_index_node_next	(the hint)
+ *										   |-> la_index_node_next	(at first)
+ *										   `-> la_index_scan_next	(the hint)
  *
  * A relation keeps the pointer as long as its relcache entry lives.  The copy
  * is made once per access method and lives as long as the process: if it hung

@@ -3,10 +3,10 @@
  * followed.h
  *	  What all scans of a plan that we follow have in common.
  *
- * hook/executor.c makes one for each scan node, tells it when the executor
- * goes back to its caller and when the query ends, and collects its counters.
- * hook/explain.c shows them.  Each kind of scan embeds this as its first
- * member.
+ * hook/executor.c makes one for each scan node (source/index_node.c for those
+ * of indexes), tells it when the executor goes back to its caller and when the
+ * query ends, and collects its counters.  hook/explain.c shows them.  Each kind
+ * of scan embeds this as its first member.
  *
  * Copyright (c) 2026, the pg_lookahead authors
  *
@@ -31,17 +31,26 @@ typedef struct LaFollowedOps
 
 	/*
 	 * The query's memory goes, maybe after an error; touch no other object.
-	 * NULL: nobody knows of the scan.
+	 * NULL: who knows of the scan is told otherwise.
 	 */
 	void		(*forget) (LaFollowed *followed);
 } LaFollowedOps;
+
+/* The scans of a query. */
+typedef struct LaScans
+{
+	dlist_head	list;			/* LaFollowed; a few are made late */
+	int			places;			/* scan nodes met so far */
+	uint32		runs;			/* times that the executor came back */
+} LaScans;
 
 struct LaFollowed
 {
 	/* immutable */
 	const LaFollowedOps *ops;
-	dlist_node	query_link;		/* in LaQuery.scans */
+	dlist_node	query_link;		/* in LaScans.list */
 	PlanState  *node;
+	int			place;			/* of the node in the plan, counted */
 	Oid			heap_oid;		/* InvalidOid: the node does not know it */
 	Oid			index_oid;		/* InvalidOid: scans no index */
 	bool		reads_leaves;	/* blocks are the index's, not the table's */
@@ -69,24 +78,13 @@ la_followed_key(const LaFollowed *followed)
 }
 
 /*
- * Put one among those of its query, in the order of the plan: EXPLAIN shows
- * them so, and not all are made when it starts.
+ * Put a scan among those of its query.
  */
 static inline void
-la_followed_add(dlist_head *scans, LaFollowed *followed)
+la_followed_add(LaScans *scans, LaFollowed *followed, int place)
 {
-	dlist_node *before = dlist_is_empty(scans) ? NULL : dlist_tail_node(scans);
-	int			key = la_followed_key(followed);
-
-	while (before != NULL &&
-		   la_followed_key(dlist_container(LaFollowed, query_link,
-										   before)) > key)
-		before = dlist_has_prev(scans, before) ?
-			dlist_prev_node(scans, before) : NULL;
-	if (before != NULL)
-		dlist_insert_after(before, &followed->query_link);
-	else
-		dlist_push_head(scans, &followed->query_link);
+	followed->place = place;
+	dlist_push_tail(&scans->list, &followed->query_link);
 }
 
 /*

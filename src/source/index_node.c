@@ -8,16 +8,19 @@
  * node's scan descriptor when that is first (re)started; index_am.c tells it
  * of everything that happens to the descriptor.
  *
- * Most index scans of a busy server find one row.  There is nothing ahead of
- * them, and what we do for them is all they get.  So what follows a scan
- * (index_scan.c, leaf_scan.c) is made when the scan returns its second entry;
- * until then, in its first stage, only what that will want to know is noted:
+ * Most index scans of a busy server find one row, or a few that are cached.
+ * There is nothing ahead of them, and what we do for them is all they get.  So
+ * what follows a scan (index_scan.c, leaf_scan.c) is made when something was
+ * read between two of its entries, or when these are many; until then, in its
+ * first stage, only what that will want to know is noted:
  *
  *		(re)start			blocks read so far
  *		first call			passed on; blocks read so far, once more
- *		second call			passed on; if there is an entry the scan is
- *							followed from here on, as if it had been from the
- *							beginning
+ *		further calls		passed on; if there is an entry, and blocks were
+ *							read since, the scan is followed from here on
+ *
+ * It goes on as if it had been followed from its beginning, except that blocks
+ * and leaf pages which were there already are not counted.
  *
  * Some are followed from their start: if the first block is to be looked ahead
  * of (start_after = 0), if the access method is dear (its first call is the
@@ -39,6 +42,9 @@
 #include "source/index_node.h"
 #include "utils/memutils.h"
 #include "window/waits.h"
+
+/* Entries without a read, after which a scan is followed all the same. */
+#define LA_FIRST_STAGE_MAX	64
 
 /* Bound nodes by descriptor. */
 static ladesc_hash *la_bound = NULL;
@@ -64,7 +70,7 @@ LaIndexScan *la_last_scan = NULL;
  * query's context; what follows the scan joins the query's scans.
  */
 LaIndexNode *
-la_index_node_register(MemoryContext query_context, dlist_head *scans,
+la_index_node_register(MemoryContext query_context, LaScans *scans,
 					   PlanState *plan, LimitState *limit)
 {
 	LaIndexNode *node = MemoryContextAllocZero(query_context,
@@ -72,6 +78,7 @@ la_index_node_register(MemoryContext query_context, dlist_head *scans,
 
 	node->query_context = query_context;
 	node->scans = scans;
+	node->place = scans->places++;
 	node->plan = plan;
 	node->limit = limit;
 	if (IsA(plan, IndexOnlyScanState))
@@ -157,14 +164,14 @@ la_index_node_follow(LaIndexNode *node)
 	LaIndexScan *scan = la_index_scan_create(node->query_context, node->plan,
 											 node->index, node->limit);
 
-	la_followed_add(node->scans, &scan->base);
+	la_followed_add(node->scans, &scan->base, node->place);
 	if (la_leaf_scan_is_wanted(node->index))
 	{
 		LaLeafScan *leaf = la_leaf_scan_register(node->query_context,
 												 node->plan, node->index,
 												 node->desc_ref, node->limit);
 
-		la_followed_add(node->scans, &leaf->base);
+		la_followed_add(node->scans, &leaf->base, node->place);
 		scan->target.leaf = leaf;
 	}
 	node->scan = scan;
@@ -245,6 +252,10 @@ la_end_first_stage(LaIndexNode *node, BlockNumber blkno)
 
 	la_index_node_follow(node);
 	la_index_scan_catch_up(node->scan, &start, blkno);
+
+	/* What was read while the executor was away is no entry's. */
+	if (node->runs != node->scans->runs)
+		node->scan->gap_open = false;
 	return node->scan;
 }
 
@@ -274,11 +285,13 @@ la_index_node_next(LaIndexNode *node, ScanDirection direction)
 	IndexScanDesc desc = node->desc;
 	BlockNumber blkno;
 	int64		reads;
+	bool		found;
 
 	Assert(node->scan == NULL);
 	if (start->calls == 0)
 	{
 		start->calls = 1;
+		node->runs = node->scans->runs;
 		start->direction = direction;
 		start->found = node->amgettuple(desc, direction);
 		start->reads_first = la_blocks_read();
@@ -287,17 +300,24 @@ la_index_node_next(LaIndexNode *node, ScanDirection direction)
 	if (!start->found || direction != start->direction)
 		return la_index_scan_next(la_scan_of(node), direction);
 
-	Assert(start->calls == 1);
 	blkno = ItemPointerGetBlockNumber(&desc->xs_heaptid);
 	reads = la_blocks_read();
-	start->calls = 2;
-	start->found = node->amgettuple(desc, direction);
-	if (!start->found)
-		return false;
+	found = la_leaf_scan_ask(NULL, desc, node->amgettuple, direction);
+	if (!found || (la_blocks_read() == start->reads_first &&
+				   start->calls < LA_FIRST_STAGE_MAX))
+	{
+		start->calls++;
+		start->found = found;
+		return found;
+	}
 
-	/* What the access method has read now is not the first entry's. */
-	start->reads_first += la_blocks_read() - reads;
-	la_index_scan_second(la_end_first_stage(node, blkno), direction);
+	/* What the access method has read now is a leaf page, and no gap's. */
+	reads = la_blocks_read() - reads;
+	start->reads_first += reads;
+	la_end_first_stage(node, blkno);
+	if (reads > 0)
+		la_leaf_wake(node->scan->target.leaf);
+	la_index_scan_go_on(node->scan, direction);
 	return true;
 }
 
@@ -346,7 +366,10 @@ void
 la_index_node_end(LaIndexNode *node)
 {
 	if (node->scan != NULL)
+	{
 		la_index_scan_end(node->scan);
+		node->scan->desc = NULL;
+	}
 	la_index_node_forget(node);
 }
 

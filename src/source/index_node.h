@@ -16,7 +16,8 @@ typedef struct LaIndexNode
 {
 	/* set by la_index_node_register(), immutable */
 	MemoryContext query_context;
-	dlist_head *scans;			/* of the query: LaFollowed */
+	LaScans    *scans;			/* of the query */
+	int			place;			/* in the plan: LaFollowed.place */
 	PlanState  *plan;
 	LimitState *limit;			/* stops the scan after its rows, or NULL */
 	Relation	index;
@@ -31,6 +32,7 @@ typedef struct LaIndexNode
 	/* the first stage, see index_node.c; valid while there is no scan */
 	amgettuple_function amgettuple; /* the access method's own */
 	LaIndexStart start;
+	uint32		runs;			/* LaScans.runs at the first call */
 
 	LaIndexScan *scan;			/* NULL: in the first stage */
 } LaIndexNode;
@@ -62,7 +64,7 @@ extern void la_index_node_end(LaIndexNode *node);
 
 /* For hook/executor.c. */
 extern LaIndexNode *la_index_node_register(MemoryContext query_context,
-										   dlist_head *scans, PlanState *plan,
+										   LaScans *scans, PlanState *plan,
 										   LimitState *limit);
 extern void la_index_node_follow(LaIndexNode *node);
 extern void la_index_node_forget(LaIndexNode *node);

@@ -583,12 +583,13 @@ la_index_scan_catch_up(LaIndexScan *scan, const LaIndexStart *start,
 
 /*
  * After la_index_scan_catch_up(): the access method has just found another
- * entry.
+ * entry, which is not among the calls.
  */
 void
-la_index_scan_second(LaIndexScan *scan, ScanDirection direction)
+la_index_scan_go_on(LaIndexScan *scan, ScanDirection direction)
 {
-	la_close_gap(scan);
+	if (scan->gap_open)
+		la_close_gap(scan);
 	(void) la_arrive(scan, direction, true);
 }
 

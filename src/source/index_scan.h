@@ -106,7 +106,7 @@ typedef struct LaIndexStart
 	bool		found;			/* an entry, in the last call */
 	ScanDirection direction;	/* of all calls */
 	int64		reads;			/* blocks read by this backend, at the start */
-	int64		reads_first;	/* the same after the first call */
+	int64		reads_first;	/* the same when the last entry was returned */
 } LaIndexStart;
 
 /*
@@ -129,7 +129,7 @@ extern void la_index_scan_restart(LaIndexScan *scan);
 extern void la_index_scan_catch_up(LaIndexScan *scan,
 								   const LaIndexStart *start,
 								   BlockNumber blkno);
-extern void la_index_scan_second(LaIndexScan *scan, ScanDirection direction);
+extern void la_index_scan_go_on(LaIndexScan *scan, ScanDirection direction);
 extern void la_index_scan_mark(LaIndexScan *scan);
 extern void la_index_scan_restore(LaIndexScan *scan);
 extern void la_index_scan_end(LaIndexScan *scan);

@@ -8,7 +8,8 @@
  * itself, which this file does.  An index-only scan and the index part of a
  * bitmap scan have little else to wait for.
  *
- * One LaLeafScan stands beside each index scan node over a B-tree.  B-tree
+ * One LaLeafScan stands beside each LaIndexScan over a B-tree, and for each
+ * bitmap index scan node over one.  B-tree
  * copies all matching entries of a leaf page when it comes to it and returns
  * them one by one, and what it has copied can be seen in the scan descriptor.
  * So it is known before a call whether the scan will need another page in it:

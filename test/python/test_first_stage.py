@@ -1,4 +1,4 @@
-"""The first stage of an index scan: until its second entry nobody follows it.
+"""The first stage of an index scan: until it has read something nobody follows it.
 
 Most tests look ahead from the first row on (start_after = 0), where there is no
 such stage; here there is.  Whatever ends it, the scan goes on as if it had been
@@ -7,6 +7,7 @@ followed from its beginning.
 
 from __future__ import annotations
 
+import random
 from itertools import product
 
 import psycopg
@@ -17,18 +18,20 @@ from conftest import NewCluster
 from support import (
     INDEX_SCANS,
     Connection,
+    cold,
     connect,
-    gained,
     evict_tablespaces,
+    gained,
     plan_nodes,
     require_node,
     rows,
     script,
+    seed,
     settings,
     slow_tablespace,
     value,
 )
-from test_scroll import Oracle
+from test_scroll import QUERIES, Oracle, create, scroll
 
 # As many rows of each value as the value says, and a few dead ones between them.
 SETUP = """
@@ -163,6 +166,33 @@ def test_errors_at_the_first_rows(connection: Connection) -> None:
             connection.execute("ROLLBACK TO s")
         connection.execute("COMMIT")
         assert len(rows(connection, "SELECT id FROM staged WHERE a = 3 ORDER BY id")) == len(ids)
+
+
+@pytest.mark.parametrize("patience", PATIENCE)
+@pytest.mark.parametrize("name", QUERIES)
+def test_long_ways(cluster: Cluster, name: str, patience: int) -> None:
+    """In shared buffers, out of them, and with parts in them: here and there a block is read."""
+    create(cluster)
+    query, node = QUERIES[name]
+    choice = random.Random(f"{seed()} {name} {patience}")
+    with connect(cluster) as connection:
+        settings(connection, **INDEX_SCANS, cursor_tuple_fraction=1)
+        settings(connection, enable_hashjoin="off", enable_sort="off", enable_nestloop="off")
+        settings(connection, pg_lookahead__start_after=patience)
+        assert node in {found["Node Type"] for found in plan_nodes(connection, query)}
+        settings(connection, pg_lookahead__enabled="off")
+        expected = rows(connection, query)
+        settings(connection, pg_lookahead__enabled="on")
+        for state in ("cached", "cold", "in part", "cached"):
+            if state != "cached":
+                cold(connection, "scrolled")
+            if state == "in part":
+                rows(connection, "SELECT filler FROM scrolled WHERE a BETWEEN 40 AND 1500")
+            with gained(connection) as change:
+                connection.execute("BEGIN")
+                scroll(connection, query, Oracle(expected), choice)
+                connection.execute("COMMIT")
+            assert not change.errors
 
 
 BLOCKS = 400
