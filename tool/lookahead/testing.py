@@ -3,8 +3,8 @@
 Per server: the extension is built with warnings as errors, then come its own
 regression, isolation and Python tests, and on servers built with assertions
 PostgreSQL's own suites; on the embedded one the demo and the benchmarks, as
-small as they can be.  Two servers are tested side by side where there are two
-processors.  Logs stay in the cache's results folder.
+small as they can be, with nothing beside them.  Two servers are tested side by
+side where there are two processors.  Logs stay in the cache's results folder.
 """
 
 from __future__ import annotations
@@ -64,6 +64,9 @@ class Result:
 
 class Lane:
     """What runs one after another: the suites of a server, or those of none."""
+
+    # Nothing runs beside it.
+    alone = False
 
     def __init__(self, name: str, plan: Plan, folder: Path) -> None:
         self.name = name
@@ -133,13 +136,20 @@ class ServerLane(Lane):
             yield "isolation", suites.isolation
         if "python" in wanted:
             yield "python", suites.python
-        if "smoke" in wanted and self.name == "18-embedded":
-            yield "smoke", suites.smoke
         # -k means tests of our own; PostgreSQL's build upon one another.
         has_core = self.server.assertions and self.server.build_tree is not None
         if "core" in wanted and has_core and not self.plan.select:
             yield "core-regress", suites.core_regress
             yield "core-isolation", suites.core_isolation
+
+
+class SmokeLane(ServerLane):
+    """Runs the demo and the benchmarks, which empty the machine's page cache again and again."""
+
+    alone = True
+
+    def _suites(self) -> Iterator[tuple[str, Suite]]:
+        yield "smoke", suites.smoke
 
 
 class ToolLane(Lane):
@@ -171,11 +181,11 @@ class Run:
 
     def lanes(self, lanes: Sequence[Lane]) -> None:
         """Run lanes side by side, as many as the plan allows, those that take longest first."""
-        waiting = sorted(lanes, key=_is_short)
+        waiting = sorted(lanes, key=lambda lane: (lane.alone, _is_short(lane)))
         doing: dict[str, str] = {}
         with Crew[Union[str, Result]]() as crew:
             while waiting or crew:
-                while waiting and len(crew) < self.plan.jobs:
+                while waiting and len(crew) < (1 if waiting[0].alone else self.plan.jobs):
                     lane = waiting.pop(0)
                     crew.start(lane.name, lane.run)
                 status = ", ".join(f"{name}: {suite}" for name, suite in sorted(doing.items()))
@@ -270,6 +280,8 @@ def main(plan: Plan) -> int:
         console.print(f"{server.name}: PostgreSQL {server.version}", style="bold")
         relatives = [s for s in everything if s.major == server.major and s != server]
         lanes.append(ServerLane(server, relatives, plan, run.folder))
+        if "smoke" in plan.suites and server.name == "18-embedded":
+            lanes.append(SmokeLane(server, relatives, plan, run.folder))
     absent = [str(m) for m in servers.MAJORS if m not in {s.major for s in chosen}]
     if chosen and absent and not plan.servers and not plan.valgrind:
         console.print(f"not here, so not tested: PostgreSQL {', '.join(absent)}")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -123,6 +125,18 @@ class Other(testing.Lane):
         self.suite("second", lambda _: Outcome(failed=["c"], details="because"))
 
 
+class Sole(testing.Lane):
+    """A lane of one suite."""
+
+    def __init__(self, name: str, folder: Path, function: Callable[[Path], Outcome]) -> None:
+        super().__init__(name, plan(), folder / "lanes")
+        self.function = function
+        self.folder.mkdir(exist_ok=True)
+
+    def suites(self) -> None:
+        self.suite("suite", self.function)
+
+
 @pytest.mark.parametrize("jobs", [1, 3])
 def test_side_by_side(capsys: pytest.CaptureFixture[str], jobs: int) -> None:
     """The summary is in the order of the servers; one that dies is a failure, and no end."""
@@ -141,6 +155,30 @@ def test_side_by_side(capsys: pytest.CaptureFixture[str], jobs: int) -> None:
     shown = capsys.readouterr().out
     assert "ended with status -9" in shown
     assert shown.splitlines()[-1] == "6 passed, 3 failed, 0 skipped"
+
+
+def test_some_run_alone() -> None:
+    run = testing.Run(testing.Plan(servers=[], suites=(), jobs=3))
+    lanes = []
+    for name in ("one", "two", "three", "four"):
+        place = run.folder / name
+
+        def enter(work: Path, place: Path = place) -> Outcome:
+            place.touch()
+            time.sleep(0.3)
+            beside = [n for n in ("one", "two", "three", "four") if (run.folder / n).is_file()]
+            time.sleep(0.3)
+            place.unlink()
+            return Outcome(passed=beside)
+
+        lane = Sole(name, run.folder, enter)
+        lane.alone = name in ("one", "three")
+        lanes.append(lane)
+    run.lanes(lanes)
+    beside = {result.server: result.outcome.passed for result in run.results}
+    assert beside["one"] == ["one"]
+    assert beside["three"] == ["three"]
+    assert beside["two"] == beside["four"] == ["two", "four"]
 
 
 def test_missing_programs_are_skipped(
