@@ -198,6 +198,17 @@ la_walk_context(LaWalk *walk)
 }
 
 /*
+ * Follow a scan from the start of the query on.
+ */
+static void
+la_walk_add(LaWalk *walk, LaFollowed *scan)
+{
+	LaScans    *scans = &walk->query->scans;
+
+	la_followed_add(scans, scan, scans->places++);
+}
+
+/*
  * Does a scan find one row at most?  So it is if each column of a unique B-tree
  * must be equal to something.  There is nothing ahead of such a scan, and where
  * many of them are run to be without any work for them is worth most.
@@ -260,8 +271,7 @@ la_register_bitmap_index_scan(LaWalk *walk, BitmapIndexScanState *node)
 		return;
 	leaf = la_leaf_scan_register(la_walk_context(walk), &node->ss.ps, index,
 								 &node->biss_ScanDesc, NULL);
-	la_followed_add(&walk->query->scans, &leaf->base,
-					walk->query->scans.places++);
+	la_walk_add(walk, &leaf->base);
 }
 
 /*
@@ -276,8 +286,7 @@ la_register_seq_scan(LaWalk *walk, SeqScanState *node)
 		return;
 	scan = la_seq_scan_register(la_walk_context(walk), node);
 	if (scan != NULL)
-		la_followed_add(&walk->query->scans, scan,
-						walk->query->scans.places++);
+		la_walk_add(walk, scan);
 }
 
 /*
@@ -291,8 +300,7 @@ la_register_bitmap_scan(LaWalk *walk, BitmapHeapScanState *node)
 	if (!la_bitmap_scan_is_wanted(node))
 		return;
 	scan = la_bitmap_scan_register(la_walk_context(walk), node);
-	la_followed_add(&walk->query->scans, scan,
-					walk->query->scans.places++);
+	la_walk_add(walk, scan);
 }
 
 /*

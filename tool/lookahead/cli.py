@@ -12,13 +12,13 @@ import os
 import signal
 import sys
 from pathlib import Path
-from types import FrameType
-from typing import Annotated, NoReturn, Optional
+from typing import Annotated, Optional
 
 import psycopg
 import typer
 
 from .errors import LookaheadError, UsageError
+from .signals import exit_on
 
 SUITES = ("regress", "isolation", "python", "tool", "core", "smoke")
 
@@ -174,17 +174,12 @@ def normalized(arguments: list[str]) -> list[str]:
     return result
 
 
-def _terminated(number: int, frame: Optional[FrameType]) -> NoReturn:
-    # As an exception it runs the handlers that stop servers.
-    sys.exit(128 + number)
-
-
 def main() -> None:
     """Run the command line; exit 0 success, 1 failed, 2 usage."""
     for number in (signal.SIGTERM, signal.SIGHUP):
         # Under nohup the latter is ignored, and shall stay so.
         if signal.getsignal(number) is not signal.SIG_IGN:
-            signal.signal(number, _terminated)
+            exit_on(number)
     arguments = normalized(sys.argv[1:])
     if arguments[:1] not in (["doctor"], ["top"]):
         # libpq's variables are for the user's servers, not for our private ones.

@@ -12,12 +12,13 @@ import multiprocessing
 import multiprocessing.connection
 import os
 import signal
-import sys
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkProcess
-from types import FrameType, TracebackType
-from typing import Generic, NoReturn, TypeVar
+from types import TracebackType
+from typing import Generic, TypeVar
+
+from .signals import exit_on
 
 T = TypeVar("T")
 Tell = Callable[[T], None]
@@ -88,9 +89,5 @@ def _work(task: Callable[[Tell[T]], None], there: Connection) -> None:
     # them as well: told twice they would cut short their clearing up.  In a
     # group of its own a task is told once, by SIGTERM.
     os.setpgid(0, 0)
-    signal.signal(signal.SIGTERM, _terminated)
+    exit_on(signal.SIGTERM)
     task(there.send)
-
-
-def _terminated(number: int, frame: FrameType | None) -> NoReturn:
-    sys.exit(128 + number)
