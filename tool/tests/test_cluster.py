@@ -139,11 +139,11 @@ def test_long_paths_get_another_socket_folder(
 
 
 SLEEPER = """
-import time
-from lookahead import cli, servers
+import signal, time
+from lookahead import servers
 from lookahead.cluster import Cluster
-import signal
-signal.signal(signal.SIGTERM, cli._terminated)
+from lookahead.signals import exit_on
+exit_on(signal.SIGTERM)
 with Cluster(servers.embedded(), preload=False) as cluster:
     print((cluster.data / "postmaster.pid").read_text().split()[0], cluster.dir, flush=True)
     time.sleep(60)
@@ -152,12 +152,7 @@ with Cluster(servers.embedded(), preload=False) as cluster:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_nothing_is_left_running(number: signal.Signals, embedded: Server) -> None:
-    process = subprocess.Popen(
-        [sys.executable, "-c", SLEEPER],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    )
+    process = subprocess.Popen([sys.executable, "-c", SLEEPER], stdout=subprocess.PIPE, text=True)
     assert process.stdout
     pid, folder = process.stdout.readline().split()
     process.send_signal(number)

@@ -15,12 +15,11 @@ from lookahead.read_ahead import ReadAhead, queue_of
 
 # Sets it, says so, and waits to be ended, as the tool does.
 CHILD = """
-import sys, time
+import signal, sys, time
 from pathlib import Path
-from lookahead import cli
 from lookahead.read_ahead import ReadAhead
-import signal
-signal.signal(signal.SIGTERM, cli._terminated)
+from lookahead.signals import exit_on
+exit_on(signal.SIGTERM)
 with ReadAhead("sda", sysfs=Path(sys.argv[1]), notes=Path(sys.argv[2])) as read_ahead:
     print(read_ahead.current(), flush=True)
     time.sleep(60)
@@ -79,7 +78,6 @@ def start_child(sysfs: Path, notes: Path) -> subprocess.Popen[str]:
     child = subprocess.Popen(
         [sys.executable, "-c", CHILD, str(sysfs), str(notes)],
         stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
         text=True,
         env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])},
     )
