@@ -81,12 +81,21 @@ typedef struct LaSpace
 	bool		busy;			/* because somebody else is extending */
 } LaSpace;
 
+/*
+ * Pages that a load adds at a time at most.  They are in the ring of
+ * buffers that the load writes through, which is 16 MB, and take room from
+ * pages that it would otherwise have to write out later, or never.
+ */
+#define LA_LOAD_MAX_BLOCKS	128
+
 /* heap_extend.c */
 extern bool la_extend_wanted(Relation rel);
 extern bool la_toast_is_used(Oid toast);
 extern uint32 la_extend_step(BlockNumber nblocks);
+extern uint32 la_extend_step_in(BlockNumber nblocks,
+								BufferAccessStrategy strategy);
 extern void la_heap_filled(Relation rel, BlockNumber target,
-						   BlockNumber *size);
+						   BlockNumber *size, BufferAccessStrategy strategy);
 
 /* space.c */
 extern bool la_space_add(Relation rel, BlockNumber nblocks, uint32 npages,
@@ -105,6 +114,7 @@ extern BlockNumber la_spare_end(Relation rel);
 extern void la_spare_planned(Oid relid, RelOptInfo *info);
 
 /* file_extend.c */
+extern uint32 la_file_room(BlockNumber nblocks, uint32 npages);
 extern bool la_file_extend(Relation rel, BlockNumber nblocks, uint32 npages);
 
 /* load.c: a load is a COPY FROM or the like, from its begin to its end */

@@ -95,7 +95,22 @@ la_allocate(int fd, off_t offset, off_t length)
 }
 
 /*
- * Add pages to a table of nblocks, up to the end of its last file.
+ * How many of npages can be added to a table of nblocks: up to the end of its
+ * last file.
+ */
+uint32
+la_file_room(BlockNumber nblocks, uint32 npages)
+{
+	BlockNumber within = nblocks % RELSEG_SIZE;
+
+	/* A full file: the next one does not exist. */
+	if (within == 0)
+		return 0;
+	return Min(npages, RELSEG_SIZE - within);
+}
+
+/*
+ * Add pages to a table of nblocks, as many as its last file has room for.
  *
  * The caller holds the extension lock and has looked at the size under it.
  * Returns false if there was an error, or the space is not there.
@@ -110,11 +125,7 @@ la_file_extend(Relation rel, BlockNumber nblocks, uint32 npages)
 	int			fd;
 	bool		ok;
 
-	/* A full file: the next one does not exist. */
-	if (within == 0)
-		return true;
-	npages = Min(npages, RELSEG_SIZE - within);
-
+	Assert(npages <= la_file_room(nblocks, npages));
 	path = relpath(RelationGetSmgr(rel)->smgr_rnode, MAIN_FORKNUM);
 	name = segment == 0 ? pstrdup(path) : psprintf("%s.%u", path, segment);
 	fd = OpenTransientFile(name, O_RDWR | PG_BINARY);

@@ -104,12 +104,24 @@ la_extend_step(BlockNumber nblocks)
 }
 
 /*
+ * The same for pages that are kept in a ring of buffers, if there is one.
+ */
+uint32
+la_extend_step_in(BlockNumber nblocks, BufferAccessStrategy strategy)
+{
+	uint32		step = la_extend_step(nblocks);
+
+	return strategy ? Min(step, LA_LOAD_MAX_BLOCKS) : step;
+}
+
+/*
  * Rows go to this page.  If few pages are left behind it, add some more.  Each
  * session looks once at each end of a table, but again if another one was just
  * extending it.
  */
 static bool
-la_keep_ahead(Relation rel, BlockNumber target)
+la_keep_ahead(Relation rel, BlockNumber target,
+			  BufferAccessStrategy strategy)
 {
 	BlockNumber last = la_spare_end(rel);
 	Oid			file = rel->rd_rel->relfilenode;
@@ -123,7 +135,7 @@ la_keep_ahead(Relation rel, BlockNumber target)
 		(la_seen_ending.file == file && la_seen_ending.last == last))
 		return false;
 	left = last - target;
-	step = la_extend_step(last + 1);
+	step = la_extend_step_in(last + 1, strategy);
 	if (left >= step / LA_EXTEND_LEAD)
 		return false;
 
@@ -131,7 +143,7 @@ la_keep_ahead(Relation rel, BlockNumber target)
 	wanted = step - left;
 	if (step < (last + 1 + wanted) / LA_EXTEND_FRACTION &&
 		RelationGetNumberOfBlocks(rel) == last + 1)
-		is_done = la_space_add(rel, last + 1, wanted, NULL, LA_IF_NO_ROOM,
+		is_done = la_space_add(rel, last + 1, wanted, strategy, LA_IF_NO_ROOM,
 							   false, &space);
 	if (!space.busy)
 	{
@@ -148,15 +160,18 @@ la_keep_ahead(Relation rel, BlockNumber target)
  * size is the number of pages that the caller has seen last; invalid if it has
  * not looked yet.  A page below that is no news, and the size is not asked for:
  * on some file systems that is a request, and waits for others.
+ *
+ * strategy is the ring of buffers that the caller fills pages in, or NULL.
  */
 void
-la_heap_filled(Relation rel, BlockNumber target, BlockNumber *size)
+la_heap_filled(Relation rel, BlockNumber target, BlockNumber *size,
+			   BufferAccessStrategy strategy)
 {
 	BlockNumber nblocks;
 	bool		has_grown;
 	LaSpace		space;
 
-	if (la_keep_ahead(rel, target))
+	if (la_keep_ahead(rel, target, strategy))
 	{
 		*size = RelationGetNumberOfBlocks(rel);
 		return;
@@ -169,8 +184,8 @@ la_heap_filled(Relation rel, BlockNumber target, BlockNumber *size)
 	*size = nblocks;
 	if (!has_grown)
 		return;
-	if (la_space_add(rel, nblocks, la_extend_step(nblocks), NULL,
-					 LA_IF_NONE_EMPTY, false, &space))
+	if (la_space_add(rel, nblocks, la_extend_step_in(nblocks, strategy),
+					 strategy, LA_IF_NONE_EMPTY, false, &space))
 		*size = RelationGetNumberOfBlocks(rel);
 	else if (nblocks >= LA_EXTEND_MIN_TABLE)
 		la_spare_note_end(rel, nblocks - 1);	/* the server has added many */

@@ -62,13 +62,6 @@
 /* Calls between two looks for a TOAST table in use. */
 #define LA_TOAST_TURNS		16
 
-/*
- * Pages that one load has for itself at most (16 on).  They are in the ring of
- * buffers that the load writes through, which is 16 MB, and take room from
- * pages that it would otherwise have to write out later, or never.
- */
-#define LA_LOAD_MAX_BLOCKS	128
-
 /* Loads of one table that share what one of them may add. */
 #define LA_LOADS_BESIDE		4
 
@@ -135,7 +128,7 @@ la_load_toast(LaLoad *load, int options)
 		return;
 	load->toast_seen = target;
 	/* The last piece of a value may go to an older page. */
-	la_heap_filled(load->toast, InvalidBlockNumber, &load->toast_size);
+	la_heap_filled(load->toast, InvalidBlockNumber, &load->toast_size, NULL);
 }
 
 #if LA_HAVE_EXTEND_BY
@@ -253,7 +246,7 @@ la_load_feed(LaLoad *load, BulkInsertState bistate, bool use_fsm)
 	if (target == load->seen)
 		return;
 	load->seen = target;
-	la_heap_filled(load->rel, target, &load->size);
+	la_heap_filled(load->rel, target, &load->size, bistate->strategy);
 }
 
 static void
@@ -304,7 +297,8 @@ la_load_room(LaLoad *load, BulkInsertState bistate, Size length)
 
 		load->seen = target;
 		if (target + 1 == nblocks &&
-			la_space_add(rel, nblocks, la_extend_step(nblocks),
+			la_space_add(rel, nblocks,
+						 la_extend_step_in(nblocks, bistate->strategy),
 						 bistate->strategy, LA_ALWAYS, true, &space))
 		{
 			load->next_free = space.first;

@@ -18,7 +18,12 @@
  *
  *	15		can only add single pages.  We make the file longer ourselves
  *			(file_extend.c), under the extension lock, which everybody holds
- *			who wants to add pages.  The pages are read when they are used.
+ *			who wants to add pages.  Before that the pages are put into shared
+ *			buffers, where they are clean and beyond the end.  If the file does
+ *			not get longer after all they stay there as that: the server knows
+ *			such pages, from reads that failed, and extends by them.  As other
+ *			pages may have to be written out for it, this ends after a
+ *			millisecond; the rest is read when it is used.
  *
  * Who makes space holds the lock of the table's first page, which nobody else
  * takes for a heap; others go away.  Nobody waits for the extension lock,
@@ -48,6 +53,13 @@
 
 /* After an error nothing is tried for this long. */
 #define LA_RETRY_MS		10000
+
+/*
+ * Pages are put into shared buffers under the extension lock (15) for no longer
+ * than this; the clock is read after so many.
+ */
+#define LA_ZERO_US		1000
+#define LA_ZERO_TURN	16
 
 /* After this few pages in one call there is nothing to win by another. */
 #define LA_FEW_PAGES	4
@@ -160,15 +172,49 @@ la_add_pages(LaSpaceRun *run)
 	}
 }
 #else
+/*
+ * Put pages that are about to be added into shared buffers, as zeros.
+ *
+ * The extension lock is held, so nobody knows of them before the file is
+ * longer.  The other way round a page might have been filled and written out
+ * by then, and would be zeros again.
+ */
+static void
+la_zero_pages(const LaSpaceRun *run, uint32 npages)
+{
+	instr_time	start;
+
+	INSTR_TIME_SET_CURRENT(start);
+	for (uint32 i = 0; i < npages; i++)
+	{
+		Buffer		buffer;
+
+		if (i > 0 && i % LA_ZERO_TURN == 0)
+		{
+			instr_time	now;
+
+			INSTR_TIME_SET_CURRENT(now);
+			INSTR_TIME_SUBTRACT(now, start);
+			if (INSTR_TIME_GET_MICROSEC(now) >= LA_ZERO_US)
+				return;
+		}
+		buffer = ReadBufferExtended(run->rel, MAIN_FORKNUM, run->nblocks + i,
+									RBM_ZERO_AND_LOCK, run->strategy);
+		UnlockReleaseBuffer(buffer);
+	}
+}
+
 static void
 la_add_pages(LaSpaceRun *run)
 {
 	Relation	rel = run->rel;
+	uint32		npages = la_file_room(run->nblocks, run->npages);
 	BlockNumber after;
 
-	if (!la_lock_end(run))
+	if (npages == 0 || !la_lock_end(run))
 		return;
-	if (!la_file_extend(rel, run->nblocks, run->npages))
+	la_zero_pages(run, npages);
+	if (!la_file_extend(rel, run->nblocks, npages))
 	{
 		la_retry_at = TimestampTzPlusMilliseconds(GetCurrentTimestamp(),
 												  LA_RETRY_MS);

@@ -267,7 +267,7 @@ la_filling_look(LaFilling *filling)
 	/* The last piece of a large value may go to an older page. */
 	la_heap_filled(table->rel,
 				   table->is_toast ? InvalidBlockNumber : target,
-				   &table->size);
+				   &table->size, NULL);
 	filling->extensions += la_extend_counters.extensions_total;
 	filling->pages += la_extend_counters.pages_added_total;
 }
@@ -394,7 +394,7 @@ la_row_inserted(Relation rel)
 	la_recent[i].file = file;
 	la_recent[i].target = target;
 	if (la_extend_wanted(rel))
-		la_heap_filled(rel, target, &la_recent[i].size);
+		la_heap_filled(rel, target, &la_recent[i].size, NULL);
 }
 
 /*

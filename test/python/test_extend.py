@@ -51,6 +51,9 @@ CREATE TABLE source AS SELECT i AS a, repeat('x', 100) AS b FROM generate_series
 SIXTEENTH = 16
 STEP = 512
 
+# Pages of an extension that are always made in shared buffers.
+AT_LEAST_BUFFERED = 16
+
 SEGMENT = 1 << 30
 
 # Pages of a table that one page of its free space map is for.
@@ -261,6 +264,23 @@ def test_spare_pages_are_next(connection: Connection) -> None:
     second = pages(connection, "filled")
     assert second.size == first.size
     assert second.used > first.used
+
+
+def test_spare_pages_are_not_read(connection: Connection) -> None:
+    """They are in shared buffers as they were made: clean, and without a read."""
+    connection.execute("CREATE EXTENSION IF NOT EXISTS pg_buffercache")
+    connection.execute("CREATE TABLE filled AS SELECT * FROM source LIMIT 0")
+    connection.execute("INSERT INTO filled SELECT * FROM source")
+    found = pages(connection, "filled")
+    assert found.spare >= AT_LEAST_BUFFERED, found
+    row = rows(
+        connection,
+        "SELECT count(*), count(*) FILTER (WHERE isdirty) FROM pg_buffercache"
+        " WHERE relfilenode = pg_relation_filenode('filled') AND relforknumber = 0"
+        f" AND relblocknumber > {found.size - found.spare}",
+    )[0]
+    assert row[0] >= AT_LEAST_BUFFERED - 1, (found, row)
+    assert row[1] == 0, (found, row)
 
 
 def test_space_is_kept_ahead(connection: Connection) -> None:
@@ -704,6 +724,42 @@ def test_no_space(own_cluster: NewCluster) -> None:
         assert counters(connection)["errors"] > 0
         counts = [value(connection, f"SELECT count(*) FROM {t}") for t in ("plain", "filled")]
         assert counts[0] == counts[1]
+
+
+def test_space_comes_back(own_cluster: NewCluster) -> None:
+    """What was begun when there was no space is used as usual when there is."""
+    cluster = own_cluster(LOADS, start=False)
+    cluster.wrapper = ["prlimit", f"--fsize={LIMIT}:"]
+    cluster.start()
+    with connect(cluster) as connection:
+        connection.execute("CREATE EXTENSION pg_lookahead")
+        need_extensions(cluster, "amcheck")
+        script(connection, SOURCE)
+        connection.execute("CREATE TABLE filled (a int, b text)")
+        connection.execute("BEGIN")
+        with pytest.raises(psycopg.Error, match="could not extend file"):
+            for _ in range(4):
+                connection.execute("INSERT INTO filled SELECT * FROM source")
+        connection.execute("ROLLBACK")
+        assert counters(connection)["errors"] > 0
+        assert value(connection, "SELECT pg_relation_size('filled')") == LIMIT
+        # Nothing is free before VACUUM: what comes next makes the file longer.
+        for (pid,) in rows(connection, "SELECT pid FROM pg_stat_activity"):
+            unlimited = ["prlimit", f"--pid={pid}", "--fsize=unlimited:"]
+            assert privilege.run(unlimited, cwd=cluster.dir).returncode == 0
+        for _ in range(2):
+            connection.execute("INSERT INTO filled SELECT * FROM source")
+        size = value(connection, "SELECT pg_relation_size('filled')")
+        assert size > LIMIT
+        twice = value(connection, "SELECT 2 * count(*) FROM source")
+        assert value(connection, "SELECT count(*) FROM filled") == twice
+        sound(connection, "filled")
+        cluster.wrapper = []
+        cluster.restart()
+    with connect(cluster) as connection:
+        assert value(connection, "SELECT count(*) FROM filled") == twice
+        assert value(connection, "SELECT pg_relation_size('filled')") == size
+        sound(connection, "filled")
 
 
 def test_end_of_a_file(own_cluster: NewCluster) -> None:
