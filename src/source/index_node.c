@@ -19,6 +19,9 @@
  *		further calls		passed on; if there is an entry, and blocks were
  *							read since, the scan is followed from here on
  *
+ * A scan that a LIMIT ends before it could be looked ahead of stays there,
+ * unless it is started again and again, and can learn from the first times.
+ *
  * It goes on as if it had been followed from its beginning, except that blocks
  * and leaf pages which were there already are not counted.
  *
@@ -275,6 +278,18 @@ la_scan_of(LaIndexNode *node)
 }
 
 /*
+ * Will a LIMIT end the scan before enough was seen of it?
+ */
+static bool
+la_is_short(const LaIndexNode *node)
+{
+	uint64		left = la_entries_left(node->limit);
+
+	return node->starts == 1 && left <= (uint64) la_start_after &&
+		node->start.calls + left <= (uint64) la_start_after;
+}
+
+/*
  * amgettuple of a scan in its first stage: returns exactly what the access
  * method returns.
  */
@@ -303,8 +318,9 @@ la_index_node_next(LaIndexNode *node, ScanDirection direction)
 	blkno = ItemPointerGetBlockNumber(&desc->xs_heaptid);
 	reads = la_blocks_read();
 	found = la_leaf_scan_ask(NULL, desc, node->amgettuple, direction);
-	if (!found || (la_blocks_read() == start->reads_first &&
-				   start->calls < LA_FIRST_STAGE_MAX))
+	if (!found || (start->calls < LA_FIRST_STAGE_MAX &&
+				   (la_blocks_read() == start->reads_first ||
+					la_is_short(node))))
 	{
 		start->calls++;
 		start->found = found;
@@ -335,6 +351,7 @@ la_index_node_restart(IndexScanDesc desc)
 		la_index_scan_restart(node->scan);
 	else
 	{
+		node->starts = Min(node->starts + 1, 2);
 		node->start.calls = 0;
 		node->start.found = false;
 		node->start.reads = la_blocks_read();

@@ -32,6 +32,7 @@ typedef struct LaIndexNode
 	/* the first stage, see index_node.c; valid while there is no scan */
 	amgettuple_function amgettuple; /* the access method's own */
 	LaIndexStart start;
+	int			starts;			/* of the scan: 1, or 2 if more */
 	uint32		runs;			/* LaScans.runs at the first call */
 
 	LaIndexScan *scan;			/* NULL: in the first stage */

@@ -231,3 +231,32 @@ def test_what_was_read_in_it_counts(new_cluster: NewCluster) -> None:
                 # The kernel reads some blocks ahead, which then are no waits.
                 most = BLOCKS - patience - 2
                 assert most - 32 < change.blocks_issued <= most, (patience, change)
+
+
+def test_few_rows_after_many_that_are_dead(new_cluster: NewCluster) -> None:
+    """A LIMIT is no reason to leave a scan alone if it has to pass by many entries."""
+    cluster = new_cluster()
+    with slow_tablespace(cluster, read_us=2000):
+        with connect(cluster) as connection:
+            script(
+                connection,
+                f"""
+                CREATE TABLE passed (a int, filler text)
+                  WITH (fillfactor = 10, autovacuum_enabled = off) TABLESPACE slow;
+                INSERT INTO passed SELECT (i * 149) % {BLOCKS}, repeat('x', 700)
+                  FROM generate_series(0, {BLOCKS - 1}) i;
+                CREATE INDEX passed_a ON passed (a);
+                VACUUM ANALYZE passed;
+                DELETE FROM passed WHERE a BETWEEN 2 AND {BLOCKS - 20};
+                """,
+            )
+        cluster.restart()
+        evict_tablespaces(cluster)
+        with connect(cluster) as connection:
+            settings(connection, **INDEX_SCANS)
+            query = "SELECT a, length(filler) FROM passed WHERE a >= 0 ORDER BY a LIMIT 4"
+            require_node(connection, query, "Index Scan", "passed_a")
+            with gained(connection) as change:
+                found = [a for a, _ in rows(connection, query)]
+            assert found == [0, 1, BLOCKS - 19, BLOCKS - 18]
+            assert change.blocks_issued > 0, change
