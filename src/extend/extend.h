@@ -73,6 +73,16 @@ typedef enum LaSpaceWhen
 	LA_IF_NO_ROOM				/* other pages than the last have no room */
 } LaSpaceWhen;
 
+/* Pages that are to be added to a table. */
+typedef struct LaSpaceRequest
+{
+	uint32		npages;
+	BufferAccessStrategy ring;	/* buffers to keep them in, or NULL */
+	LaSpaceWhen when;
+	bool		keep;			/* the caller knows what to do with them */
+	bool		unbuffered;		/* 15: to be read when they are used */
+} LaSpaceRequest;
+
 /* A run of pages that were added. */
 typedef struct LaSpace
 {
@@ -82,25 +92,34 @@ typedef struct LaSpace
 } LaSpace;
 
 /*
- * Pages that a load adds at a time at most.  They are in the ring of
- * buffers that the load writes through, which is 16 MB, and take room from
- * pages that it would otherwise have to write out later, or never.
+ * Pages that a load adds at a time at most.  They are in the ring of buffers
+ * that the load writes through, which is 16 MB, and take room from pages that
+ * it would otherwise have to write out later, or never.
  */
 #define LA_LOAD_MAX_BLOCKS	128
+
+/* What a statement knows of the growth of a table that it fills. */
+typedef struct LaGrowth
+{
+	BlockNumber size;			/* its pages when looked at last, or invalid */
+	BufferAccessStrategy ring;	/* buffers that pages are filled in, or NULL */
+	BlockNumber made;			/* the last page made for us, or invalid */
+	int			alone;			/* times in a row that the table ended with
+								 * that when more were made */
+} LaGrowth;
 
 /* heap_extend.c */
 extern bool la_extend_wanted(Relation rel);
 extern bool la_toast_is_used(Oid toast);
 extern uint32 la_extend_step(BlockNumber nblocks);
-extern uint32 la_extend_step_in(BlockNumber nblocks,
-								BufferAccessStrategy strategy);
+extern uint32 la_extend_step_in(BlockNumber nblocks, BufferAccessStrategy ring);
+extern void la_growth_init(LaGrowth *growth);
 extern void la_heap_filled(Relation rel, BlockNumber target,
-						   BlockNumber *size, BufferAccessStrategy strategy);
+						   LaGrowth *growth);
 
 /* space.c */
-extern bool la_space_add(Relation rel, BlockNumber nblocks, uint32 npages,
-						 BufferAccessStrategy strategy, LaSpaceWhen when,
-						 bool keep, LaSpace *space);
+extern bool la_space_add(Relation rel, BlockNumber nblocks,
+						 const LaSpaceRequest *request, LaSpace *space);
 extern void la_space_return(Relation rel, BlockNumber first, BlockNumber last,
 							bool may_be_used);
 
@@ -129,9 +148,9 @@ struct LaLoad
 	Relation	toast;			/* the same once it is in use, or NULL */
 	uint32		toast_turn;		/* see la_load_open_toast() */
 	BlockNumber toast_seen;		/* page of that which was looked at last */
-	BlockNumber toast_size;		/* its pages then */
+	LaGrowth	toast_growth;
 	BlockNumber seen;			/* page that was looked at last */
-	BlockNumber size;			/* pages of the table then */
+	LaGrowth	growth;
 	BlockNumber pool_first;		/* pages that only this load knows of */
 	BlockNumber pool_last;
 	BlockNumber next_free;		/* what it had not used when last seen */

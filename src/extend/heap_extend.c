@@ -50,6 +50,12 @@
 #include "extend/extend.h"
 #include "settings.h"
 
+/*
+ * Who has made space so often without anybody else's between is alone: what it
+ * makes it will fill itself.
+ */
+#define LA_ALONE_AFTER			4
+
 /* The pages ahead are few when less than this part of a step is left. */
 #define LA_EXTEND_LEAD			2
 
@@ -107,11 +113,62 @@ la_extend_step(BlockNumber nblocks)
  * The same for pages that are kept in a ring of buffers, if there is one.
  */
 uint32
-la_extend_step_in(BlockNumber nblocks, BufferAccessStrategy strategy)
+la_extend_step_in(BlockNumber nblocks, BufferAccessStrategy ring)
 {
 	uint32		step = la_extend_step(nblocks);
 
-	return strategy ? Min(step, LA_LOAD_MAX_BLOCKS) : step;
+	return ring ? Min(step, LA_LOAD_MAX_BLOCKS) : step;
+}
+
+void
+la_growth_init(LaGrowth *growth)
+{
+	growth->size = growth->made = InvalidBlockNumber;
+	growth->ring = NULL;
+	growth->alone = 0;
+}
+
+/*
+ * Will pages that are made now be filled by who makes them?  It matters if they
+ * are kept in its ring of buffers.
+ */
+static bool
+la_fills_alone(const LaGrowth *growth)
+{
+	return growth->ring == NULL || growth->alone >= LA_ALONE_AFTER;
+}
+
+static uint32
+la_growth_step(BlockNumber nblocks, const LaGrowth *growth)
+{
+	return la_extend_step_in(nblocks,
+							 la_fills_alone(growth) ? growth->ring : NULL);
+}
+
+/*
+ * Add pages to a table of nblocks.  Those that others fill should not be in the
+ * ring of a load, which would then write out pages to have room for its own.
+ */
+static bool
+la_grow(Relation rel, BlockNumber nblocks, uint32 npages, LaSpaceWhen when,
+		LaGrowth *growth, LaSpace *space)
+{
+	LaSpaceRequest request = {
+		.npages = npages,
+		.ring = growth->ring,
+		.when = when,
+		.unbuffered = !la_fills_alone(growth),
+	};
+
+	if (!la_space_add(rel, nblocks, &request, space))
+		return false;
+	if (growth->made != InvalidBlockNumber && growth->made + 1 == nblocks)
+		growth->alone++;
+	else
+		growth->alone = 0;
+	growth->made = space->first + space->npages - 1;
+	growth->size = RelationGetNumberOfBlocks(rel);
+	return true;
 }
 
 /*
@@ -120,8 +177,7 @@ la_extend_step_in(BlockNumber nblocks, BufferAccessStrategy strategy)
  * extending it.
  */
 static bool
-la_keep_ahead(Relation rel, BlockNumber target,
-			  BufferAccessStrategy strategy)
+la_keep_ahead(Relation rel, BlockNumber target, LaGrowth *growth)
 {
 	BlockNumber last = la_spare_end(rel);
 	Oid			file = rel->rd_rel->relfilenode;
@@ -135,7 +191,7 @@ la_keep_ahead(Relation rel, BlockNumber target,
 		(la_seen_ending.file == file && la_seen_ending.last == last))
 		return false;
 	left = last - target;
-	step = la_extend_step_in(last + 1, strategy);
+	step = la_growth_step(last + 1, growth);
 	if (left >= step / LA_EXTEND_LEAD)
 		return false;
 
@@ -143,8 +199,7 @@ la_keep_ahead(Relation rel, BlockNumber target,
 	wanted = step - left;
 	if (step < (last + 1 + wanted) / LA_EXTEND_FRACTION &&
 		RelationGetNumberOfBlocks(rel) == last + 1)
-		is_done = la_space_add(rel, last + 1, wanted, strategy, LA_IF_NO_ROOM,
-							   false, &space);
+		is_done = la_grow(rel, last + 1, wanted, LA_IF_NO_ROOM, growth, &space);
 	if (!space.busy)
 	{
 		la_seen_ending.file = file;
@@ -157,36 +212,28 @@ la_keep_ahead(Relation rel, BlockNumber target,
  * Rows go to another page of the table than before.  If the server has added
  * pages, or those that we have added are nearly used up, add some more.
  *
- * size is the number of pages that the caller has seen last; invalid if it has
- * not looked yet.  A page below that is no news, and the size is not asked for:
- * on some file systems that is a request, and waits for others.
- *
- * strategy is the ring of buffers that the caller fills pages in, or NULL.
+ * A page below the size that was seen last is no news, and the size is not
+ * asked for: on some file systems that is a request, and waits for others.
  */
 void
-la_heap_filled(Relation rel, BlockNumber target, BlockNumber *size,
-			   BufferAccessStrategy strategy)
+la_heap_filled(Relation rel, BlockNumber target, LaGrowth *growth)
 {
 	BlockNumber nblocks;
 	bool		has_grown;
 	LaSpace		space;
 
-	if (la_keep_ahead(rel, target, strategy))
-	{
-		*size = RelationGetNumberOfBlocks(rel);
+	if (la_keep_ahead(rel, target, growth))
 		return;
-	}
-	if (*size != InvalidBlockNumber && target < *size)
+	if (growth->size != InvalidBlockNumber && target < growth->size)
 		return;
 	nblocks = RelationGetNumberOfBlocks(rel);
-	has_grown = *size != InvalidBlockNumber && nblocks > *size;
+	has_grown = growth->size != InvalidBlockNumber && nblocks > growth->size;
 
-	*size = nblocks;
+	growth->size = nblocks;
 	if (!has_grown)
 		return;
-	if (la_space_add(rel, nblocks, la_extend_step_in(nblocks, strategy),
-					 strategy, LA_IF_NONE_EMPTY, false, &space))
-		*size = RelationGetNumberOfBlocks(rel);
-	else if (nblocks >= LA_EXTEND_MIN_TABLE)
+	if (!la_grow(rel, nblocks, la_growth_step(nblocks, growth),
+				 LA_IF_NONE_EMPTY, growth, &space) &&
+		nblocks >= LA_EXTEND_MIN_TABLE)
 		la_spare_note_end(rel, nblocks - 1);	/* the server has added many */
 }

@@ -128,7 +128,7 @@ la_load_toast(LaLoad *load, int options)
 		return;
 	load->toast_seen = target;
 	/* The last piece of a value may go to an older page. */
-	la_heap_filled(load->toast, InvalidBlockNumber, &load->toast_size, NULL);
+	la_heap_filled(load->toast, InvalidBlockNumber, &load->toast_growth);
 }
 
 #if LA_HAVE_EXTEND_BY
@@ -143,8 +143,8 @@ la_is_at_end(const LaLoad *load, BlockNumber target, BlockNumber nblocks)
 {
 	if (target >= load->pool_first && target <= load->pool_last)
 		return true;
-	return target + 1 == nblocks && load->size != InvalidBlockNumber &&
-		nblocks > load->size;
+	return target + 1 == nblocks && load->growth.size != InvalidBlockNumber &&
+		nblocks > load->growth.size;
 }
 
 /*
@@ -176,14 +176,15 @@ la_load_feed(LaLoad *load, BulkInsertState bistate, bool use_fsm)
 		return;
 	load->seen = target;
 
-	if (left == 0 && load->size != InvalidBlockNumber && target < load->size &&
+	if (left == 0 && load->growth.size != InvalidBlockNumber &&
+		target < load->growth.size &&
 		(target < load->pool_first || target > load->pool_last))
 		return;					/* it fills pages that were there before */
 
 	nblocks = RelationGetNumberOfBlocks(rel);
 	step = la_extend_step(nblocks);
 	at_end = left > 0 || la_is_at_end(load, target, nblocks);
-	load->size = nblocks;
+	load->growth.size = nblocks;
 	if (!at_end)
 		return;
 	if (left > 0 && bistate->last_free + 1 != nblocks)
@@ -194,9 +195,12 @@ la_load_feed(LaLoad *load, BulkInsertState bistate, bool use_fsm)
 		load->pool_last + 1 != nblocks)
 		step /= LA_LOADS_BESIDE;
 	step = Min(step, LA_LOAD_MAX_BLOCKS);
-	if (!la_space_add(rel, nblocks, step, bistate->strategy,
-					  use_fsm && left == 0 ? LA_IF_NONE_EMPTY : LA_ALWAYS,
-					  true, &space))
+	if (!la_space_add(rel, nblocks, &(LaSpaceRequest)
+					  {.npages = step,
+					  .ring = bistate->strategy,
+					  .when = use_fsm && left == 0 ? LA_IF_NONE_EMPTY :
+					  LA_ALWAYS,
+					  .keep = true}, &space))
 		return;
 
 	if (left > 0 && space.first != bistate->last_free + 1)
@@ -246,7 +250,8 @@ la_load_feed(LaLoad *load, BulkInsertState bistate, bool use_fsm)
 	if (target == load->seen)
 		return;
 	load->seen = target;
-	la_heap_filled(load->rel, target, &load->size, bistate->strategy);
+	load->growth.ring = bistate->strategy;
+	la_heap_filled(load->rel, target, &load->growth);
 }
 
 static void
@@ -297,9 +302,12 @@ la_load_room(LaLoad *load, BulkInsertState bistate, Size length)
 
 		load->seen = target;
 		if (target + 1 == nblocks &&
-			la_space_add(rel, nblocks,
-						 la_extend_step_in(nblocks, bistate->strategy),
-						 bistate->strategy, LA_ALWAYS, true, &space))
+			la_space_add(rel, nblocks, &(LaSpaceRequest)
+						 {.npages = la_extend_step_in(nblocks,
+													  bistate->strategy),
+						 .ring = bistate->strategy,
+						 .when = LA_ALWAYS,
+						 .keep = true}, &space))
 		{
 			load->next_free = space.first;
 			load->last_free = space.first + space.npages - 1;
@@ -396,7 +404,8 @@ la_load_begin(LaLoad *load)
 {
 	memset(load, 0, sizeof(*load));
 	load->seen = load->toast_seen = InvalidBlockNumber;
-	load->size = load->toast_size = InvalidBlockNumber;
+	la_growth_init(&load->growth);
+	la_growth_init(&load->toast_growth);
 	load->pool_first = load->pool_last = InvalidBlockNumber;
 	load->next_free = load->last_free = InvalidBlockNumber;
 	load->outer = la_loads;

@@ -84,10 +84,7 @@ typedef struct LaSpaceRun
 {
 	Relation	rel;
 	BlockNumber nblocks;		/* size that the caller has seen */
-	uint32		npages;			/* wanted */
-	BufferAccessStrategy strategy;
-	LaSpaceWhen when;
-	bool		keep;			/* the caller knows what to do with them */
+	LaSpaceRequest request;
 	bool		may_be_used;	/* to be returned, but for what is used */
 	LaSpace		space;
 } LaSpaceRun;
@@ -129,7 +126,7 @@ la_add_pages(LaSpaceRun *run)
 {
 	Relation	rel = run->rel;
 	BlockNumber last = InvalidBlockNumber;
-	uint32		left = run->npages;
+	uint32		left = run->request.npages;
 
 	if (!la_lock_end(run))
 		return;
@@ -141,8 +138,9 @@ la_add_pages(LaSpaceRun *run)
 		BlockNumber first;
 		uint32		got;
 
-		first = ExtendBufferedRelBy(BMR_REL(rel), MAIN_FORKNUM, run->strategy,
-									0, Min(left, LA_EXTEND_MAX_BUFFERS),
+		first = ExtendBufferedRelBy(BMR_REL(rel), MAIN_FORKNUM,
+									run->request.ring, 0,
+									Min(left, LA_EXTEND_MAX_BUFFERS),
 									buffers, &got);
 		for (uint32 i = 0; i < got; i++)
 			ReleaseBuffer(buffers[i]);
@@ -151,7 +149,7 @@ la_add_pages(LaSpaceRun *run)
 
 		if (run->space.npages == 0)
 			run->space.first = first;
-		else if (run->keep && first != last + 1)
+		else if (run->request.keep && first != last + 1)
 		{
 			/* Somebody came between.  The caller wants one run. */
 			la_record(rel, first, first + got - 1);
@@ -160,7 +158,7 @@ la_add_pages(LaSpaceRun *run)
 		}
 		last = first + got - 1;
 		run->space.npages += got;
-		if (!run->keep)
+		if (!run->request.keep)
 		{
 			la_record(rel, first, last);
 			FreeSpaceMapVacuumRange(rel, first, last + 1);
@@ -199,7 +197,7 @@ la_zero_pages(const LaSpaceRun *run, uint32 npages)
 				return;
 		}
 		buffer = ReadBufferExtended(run->rel, MAIN_FORKNUM, run->nblocks + i,
-									RBM_ZERO_AND_LOCK, run->strategy);
+									RBM_ZERO_AND_LOCK, run->request.ring);
 		UnlockReleaseBuffer(buffer);
 	}
 }
@@ -208,12 +206,13 @@ static void
 la_add_pages(LaSpaceRun *run)
 {
 	Relation	rel = run->rel;
-	uint32		npages = la_file_room(run->nblocks, run->npages);
+	uint32		npages = la_file_room(run->nblocks, run->request.npages);
 	BlockNumber after;
 
 	if (npages == 0 || !la_lock_end(run))
 		return;
-	la_zero_pages(run, npages);
+	if (!run->request.unbuffered)
+		la_zero_pages(run, npages);
 	if (!la_file_extend(rel, run->nblocks, npages))
 	{
 		la_retry_at = TimestampTzPlusMilliseconds(GetCurrentTimestamp(),
@@ -231,7 +230,7 @@ la_add_pages(LaSpaceRun *run)
 	la_extend_count(&(LaExtendCounters)
 					{.pages_added_total = run->space.npages});
 	la_spare_note(rel, after - 1);
-	if (!run->keep)
+	if (!run->request.keep)
 	{
 		la_record(rel, run->nblocks, after - 1);
 		FreeSpaceMapVacuumRange(rel, run->nblocks, after);
@@ -268,7 +267,7 @@ la_has_room(const LaSpaceRun *run)
 static bool
 la_is_time(const LaSpaceRun *run)
 {
-	switch (run->when)
+	switch (run->request.when)
 	{
 		case LA_ALWAYS:
 			return true;
@@ -301,16 +300,15 @@ la_add_body(void *arg)
 /*
  * Add pages to the end of a table that has nblocks.
  *
- * "when" is what the free space map must say first.  The new pages are put
- * there, unless the caller keeps them.  Returns true if space says which pages
- * were added.
+ * request->when is what the free space map must say first.  The new pages are
+ * put there, unless the caller keeps them.  Returns true if space says which
+ * pages were added.
  *
  * The caller must hold a lock on the table with which it may insert, and no
  * lock on a buffer.
  */
 bool
-la_space_add(Relation rel, BlockNumber nblocks, uint32 npages,
-			 BufferAccessStrategy strategy, LaSpaceWhen when, bool keep,
+la_space_add(Relation rel, BlockNumber nblocks, const LaSpaceRequest *request,
 			 LaSpace *space)
 {
 	LaSpaceRun	run;
@@ -319,14 +317,11 @@ la_space_add(Relation rel, BlockNumber nblocks, uint32 npages,
 	memset(&run, 0, sizeof(run));
 	*space = run.space;
 	start = GetCurrentTimestamp();
-	if (npages == 0 || start < la_retry_at)
+	if (request->npages == 0 || start < la_retry_at)
 		return false;
 	run.rel = rel;
 	run.nblocks = nblocks;
-	run.npages = npages;
-	run.strategy = strategy;
-	run.when = when;
-	run.keep = keep;
+	run.request = *request;
 
 	if (!la_guard_run_once(la_add_body, &run))
 	{

@@ -57,7 +57,7 @@ typedef struct LaFilled
 {
 	Relation	rel;
 	BlockNumber seen;			/* its target page when last looked at */
-	BlockNumber size;			/* its pages then */
+	LaGrowth	growth;
 	bool		is_toast;		/* opened by us */
 	bool		has_toast;		/* its TOAST table is among the others */
 } LaFilled;
@@ -96,7 +96,7 @@ static struct
 {
 	Oid			file;			/* its relfilenode */
 	BlockNumber target;
-	BlockNumber size;			/* pages of the table then */
+	LaGrowth	growth;
 }			la_recent[LA_RECENT];
 
 /* The COPY that has not yet got to the check of permissions. */
@@ -195,7 +195,7 @@ la_filling_add(LaFilling *filling, Relation rel, bool is_toast)
 	}
 	filling->tables[filling->ntables].rel = rel;
 	filling->tables[filling->ntables].seen = InvalidBlockNumber;
-	filling->tables[filling->ntables].size = InvalidBlockNumber;
+	la_growth_init(&filling->tables[filling->ntables].growth);
 	filling->tables[filling->ntables].is_toast = is_toast;
 	filling->tables[filling->ntables].has_toast = false;
 	filling->ntables++;
@@ -267,7 +267,7 @@ la_filling_look(LaFilling *filling)
 	/* The last piece of a large value may go to an older page. */
 	la_heap_filled(table->rel,
 				   table->is_toast ? InvalidBlockNumber : target,
-				   &table->size, NULL);
+				   &table->growth);
 	filling->extensions += la_extend_counters.extensions_total;
 	filling->pages += la_extend_counters.pages_added_total;
 }
@@ -390,11 +390,11 @@ la_row_inserted(Relation rel)
 		 la_recent[i].target == target))
 		return;
 	if (la_recent[i].file != file)
-		la_recent[i].size = InvalidBlockNumber;
+		la_growth_init(&la_recent[i].growth);
 	la_recent[i].file = file;
 	la_recent[i].target = target;
 	if (la_extend_wanted(rel))
-		la_heap_filled(rel, target, &la_recent[i].size, NULL);
+		la_heap_filled(rel, target, &la_recent[i].growth);
 }
 
 /*

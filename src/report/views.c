@@ -135,7 +135,7 @@ pg_lookahead_session(PG_FUNCTION_ARGS)
 
 	la_counter_columns(&la_session_counters, values);
 	values[LA_COUNTER_COLUMNS] =
-		Int32GetDatum(la_index_scan_in_flight() + la_leaf_scan_in_flight());
+		Int32GetDatum(la_index_reads_in_flight() + la_leaf_scan_in_flight());
 	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(desc, values, nulls)));
 }
 

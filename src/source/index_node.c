@@ -394,7 +394,7 @@ la_index_node_end(LaIndexNode *node)
  * How many reads of look-ahead are in flight in this backend now?
  */
 int
-la_index_scan_in_flight(void)
+la_index_reads_in_flight(void)
 {
 	ladesc_iterator iter;
 	LaDescEntry *bound;

@@ -26,6 +26,7 @@ from support import (
     pins,
     require_node,
     rows,
+    rows_without,
     script,
     session,
     settings,
@@ -473,9 +474,7 @@ def start(cluster: Cluster, variant: Variant, case: Case, **more: object) -> Con
 
 
 def without_look_ahead(connection: Connection, query: str) -> list[Row]:
-    settings(connection, pg_lookahead__enabled="off")
-    found = rows(connection, query)
-    settings(connection, pg_lookahead__enabled="on")
+    found = rows_without(connection, query)
     return found
 
 

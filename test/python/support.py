@@ -170,6 +170,14 @@ def rows(connection: Connection, query: str) -> list[Row]:
     return connection.execute(query).fetchall()
 
 
+def rows_without(connection: Connection, query: str) -> list[Row]:
+    """Return what a query says without look-ahead, which is on afterwards."""
+    settings(connection, pg_lookahead__enabled="off")
+    found = rows(connection, query)
+    settings(connection, pg_lookahead__enabled="on")
+    return found
+
+
 # ---------------------------------------------------------------------------
 # Cold tables
 

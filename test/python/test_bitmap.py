@@ -21,6 +21,7 @@ from support import (
     plan_nodes,
     require_node,
     rows,
+    rows_without,
     script,
     settings,
     use,
@@ -132,18 +133,14 @@ def test_all_was_foreseen(cluster: Cluster, variant: Variant, name: str) -> None
 
 @pytest.mark.parametrize("leader", ["on", "off"])
 @pytest.mark.parametrize("name", QUERIES)
-def test_parallel(
-    cluster: Cluster, variant: Variant, name: str, leader: str
-) -> None:
+def test_parallel(cluster: Cluster, variant: Variant, name: str, leader: str) -> None:
     create(cluster)
     query = QUERIES[name]
     with connect(cluster) as connection:
         settings(connection, **PARALLEL, parallel_leader_participation=leader)
         nodes = plan_nodes(connection, query)
         assert any(n["Node Type"] == "Bitmap Heap Scan" and n["Parallel Aware"] for n in nodes)
-        settings(connection, pg_lookahead__enabled="off")
-        without = sorted(rows(connection, query))
-        settings(connection, pg_lookahead__enabled="on")
+        without = sorted(rows_without(connection, query))
         use(connection, variant)
         connection.execute("SELECT pg_stat_lookahead_reset()")
         # On a busy machine the process that looks ahead may find nothing left.

@@ -28,6 +28,7 @@ from support import (
     gained,
     plan_nodes,
     rows,
+    rows_without,
     script,
     seed,
     settings,
@@ -266,9 +267,7 @@ def compare(cluster: Cluster, variant: Variant, choice: random.Random, count: in
                 "pg_lookahead__start_after": choice.choice((0, 0, 0, 1)),
             }
 
-            settings(connection, pg_lookahead__enabled="off")
-            without = rows(connection, query.sql)
-            settings(connection, pg_lookahead__enabled="on")
+            without = rows_without(connection, query.sql)
             use(connection, variant, **ours)
             cold(connection, query.table)
             with gained(connection) as change:

@@ -25,6 +25,7 @@ from support import (
     plan_nodes,
     require_node,
     rows,
+    rows_without,
     script,
     seed,
     settings,
@@ -80,9 +81,7 @@ def test_any_way_through_a_few_rows(
     for n in range(4):
         one = query.format(n)
         require_node(connection, one, node, "staged_hash" if "h = " in query else "staged_a")
-        settings(connection, pg_lookahead__enabled="off")
-        expected = rows(connection, one)
-        settings(connection, pg_lookahead__enabled="on")
+        expected = rows_without(connection, one)
         connection.execute("BEGIN")
         for moves in product(MOVES, repeat=MOVES_IN_A_ROW):
             oracle = Oracle(expected)
@@ -139,9 +138,7 @@ def test_marks_and_rescans(
         found = {node["Node Type"] for node in plan_nodes(connection, one)}
         assert nodes <= found, (one, found)
         assert found & {"Index Scan", "Index Only Scan"}, (one, found)
-        settings(connection, pg_lookahead__enabled="off")
-        expected = rows(connection, one)
-        settings(connection, pg_lookahead__enabled="on")
+        expected = rows_without(connection, one)
         for _ in range(2):
             assert rows(connection, one) == expected, one
 
@@ -180,9 +177,7 @@ def test_long_ways(cluster: Cluster, name: str, patience: int) -> None:
         settings(connection, enable_hashjoin="off", enable_sort="off", enable_nestloop="off")
         settings(connection, pg_lookahead__start_after=patience)
         assert node in {found["Node Type"] for found in plan_nodes(connection, query)}
-        settings(connection, pg_lookahead__enabled="off")
-        expected = rows(connection, query)
-        settings(connection, pg_lookahead__enabled="on")
+        expected = rows_without(connection, query)
         for state in ("cached", "cold", "in part", "cached"):
             if state != "cached":
                 cold(connection, "scrolled")

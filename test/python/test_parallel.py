@@ -19,6 +19,7 @@ from support import (
     gained,
     plan_nodes,
     rows,
+    rows_without,
     script,
     settings,
     use,
@@ -111,9 +112,7 @@ def test_same_rows(cluster: Cluster, variant: Variant, name: str, leader: str) -
             settings(connection, enable_mergejoin="off", enable_nestloop="off")
         require_parallel(connection, query, kind)
 
-        settings(connection, pg_lookahead__enabled="off")
-        without = comparable(rows(connection, query), is_ordered)
-        settings(connection, pg_lookahead__enabled="on")
+        without = comparable(rows_without(connection, query), is_ordered)
         use(connection, variant)
         connection.execute("SELECT pg_stat_lookahead_reset()")
         cold(connection, "shared_out")

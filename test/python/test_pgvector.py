@@ -18,6 +18,7 @@ from support import (
     plan_nodes,
     require_node,
     rows,
+    rows_without,
     script,
     settings,
     use,
@@ -84,9 +85,7 @@ def test_same_rows(vectors: Cluster, variant: Variant, kind: str) -> None:
             nearest(table, 60, "WHERE id % 3 = 0"),
         ):
             require_node(connection, query, "Index Scan", index)
-            settings(connection, pg_lookahead__enabled="off")
-            without = rows(connection, query)
-            settings(connection, pg_lookahead__enabled="on")
+            without = rows_without(connection, query)
             use(connection, variant)
             cold(connection, table)
             with gained(connection) as change:

@@ -29,6 +29,7 @@ from support import (
     prepare,
     require_node,
     rows,
+    rows_without,
     script,
     settings,
 )
@@ -115,9 +116,7 @@ def test_scans(connection: Connection) -> None:
         ("SELECT a, filler FROM core ORDER BY p <-> point '(500,9)' LIMIT 200", "Index Scan"),
     ):
         require_node(connection, query, kind)
-        settings(connection, pg_lookahead__enabled="off")
-        without = rows(connection, query)
-        settings(connection, pg_lookahead__enabled="on")
+        without = rows_without(connection, query)
         cold(connection, "core")
         with gained(connection) as change:
             assert rows(connection, query) == without
@@ -153,9 +152,7 @@ def test_mark_and_restore(connection: Connection) -> None:
     settings(connection, enable_material="off")
     query = "SELECT count(*) FROM core x JOIN core y ON x.b = y.b WHERE y.a % 9 = 0 AND x.a % 7 = 0"
     require_node(connection, query, "Merge Join")
-    settings(connection, pg_lookahead__enabled="off")
-    without = rows(connection, query)
-    settings(connection, pg_lookahead__enabled="on")
+    without = rows_without(connection, query)
     cold(connection, "core")
     assert rows(connection, query) == without
 

@@ -1,7 +1,7 @@
 """Fetching a source package from a suite that the machine does not use.
 
-PostgreSQL 17 and 18 are in newer suites of the distribution than the one that
-is installed.  A private apt configuration, made from the machine's own, names
+Each major is in one suite of the distribution or two, rarely the one that is
+installed.  A private apt configuration, made from the machine's own, names
 those suites: same mirror, same keys, and the system's apt is left alone.
 """
 
@@ -21,6 +21,7 @@ APT_FOLDER = Path("/etc/apt")
 
 # Suites to try, per major.  Names of other distributions fail and are skipped.
 SUITES = {
+    15: ("bookworm",),
     17: ("trixie", "questing", "plucky"),
     18: ("forky", "sid", "resolute"),
 }

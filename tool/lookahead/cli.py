@@ -43,7 +43,7 @@ def run_tests(
         Optional[str],
         typer.Option(
             metavar="[assert|release]",
-            help="First build 17 and 18 from the distribution's source packages, with"
+            help="First build 15, 17 and 18 from the distribution's source packages, with"
             " assertions; with 'release' also without.",
         ),
     ] = None,

@@ -1,4 +1,4 @@
-"""Building PostgreSQL 17 and 18 from the distribution's source packages.
+"""Building PostgreSQL 15, 17 and 18 from the distribution's source packages.
 
 Two kinds: `assert` for tests (assertions, injection points, Valgrind's client
 requests) and `release` for measurements (as a distribution would build it).
@@ -47,7 +47,9 @@ def configure_options(major: int, kind: str, prefix: Path) -> list[str]:
     if major >= 18:
         options.append("--with-liburing")
     if kind == "assert":
-        options += ["--enable-cassert", "--enable-tap-tests", "--enable-injection-points"]
+        options += ["--enable-cassert", "--enable-tap-tests"]
+    if kind == "assert" and major >= 17:
+        options.append("--enable-injection-points")
     return options
 
 
@@ -70,7 +72,8 @@ def build(major: int, kind: str, log: Callable[[str], None]) -> None:
     carry absolute paths; it counts only when the server is complete.
     """
     if major not in SUITES or kind not in ("assert", "release"):
-        raise UsageError(f"cannot build {major}-{kind}; 17 and 18, assert and release, can be")
+        known = ", ".join(map(str, SUITES))
+        raise UsageError(f"cannot build {major}-{kind}: that can be {known}, assert or release")
     name = f"{major}-{kind}"
     packages.ensure(needed_packages(major, kind), f"building PostgreSQL {major}", log)
     tarball = apt_source.fetch(major, log)

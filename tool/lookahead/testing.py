@@ -21,13 +21,12 @@ from typing import Union
 from rich.console import Console
 from rich.table import Table
 
-from . import build, paths, servers, suites, valgrind
+from . import build, paths, servers, source_build, suites, valgrind
 from .crew import Crew, Tell
 from .errors import LookaheadError
 from .regress import NO_TEST, Outcome
 from .servers import Server
 
-SOURCE_MAJORS = (18, 17)
 KEEP_RESULTS = 20
 RUN_NAME = re.compile(r"\d{8}T\d{6}x*")
 DETAIL_LINES = 150
@@ -292,12 +291,16 @@ def main(plan: Plan) -> int:
 
 
 def build_servers(plan: Plan) -> None:
-    """Get what --build-servers asks for: all, or those that --server names."""
+    """Get what --build-servers asks for: all, or those that --server names.
+
+    The distribution's own server is a release.
+    """
     if not plan.build_kinds:
         return
     for kind in plan.build_kinds:
-        for major in SOURCE_MAJORS:
-            if not plan.servers or f"{major}-{kind}" in plan.servers:
+        for major in sorted(source_build.SUITES, reverse=True):
+            is_wanted = kind == "assert" or not servers.debian(major)
+            if f"{major}-{kind}" in plan.servers or (is_wanted and not plan.servers):
                 with console.status(f"PostgreSQL {major}-{kind}"):
                     servers.build_source(major, kind, console.print)
     if not plan.servers:

@@ -134,10 +134,12 @@ def test_configure_options() -> None:
     of_18 = source_build.configure_options(18, "assert", Path("/p"))
     assert "--with-liburing" not in of_17
     assert {"--with-liburing", "--enable-cassert", "--prefix=/p"} <= set(of_18)
+    of_15 = source_build.configure_options(15, "assert", Path("/p"))
+    assert {"--enable-injection-points", "--enable-cassert"} & set(of_15) == {"--enable-cassert"}
     assert "liburing-dev" in source_build.needed_packages(18, "release")
     assert "valgrind" in source_build.needed_packages(17, "assert")
     with pytest.raises(UsageError):
-        source_build.build(15, "assert", print)
+        source_build.build(16, "assert", print)
 
 
 def test_packages_are_named_when_they_cannot_be_installed(
