@@ -22,6 +22,8 @@
 #ifndef LA_EXTEND_H
 #define LA_EXTEND_H
 
+#include <sys/statvfs.h>
+
 #include "executor/execdesc.h"
 #include "nodes/execnodes.h"
 #include "nodes/pathnodes.h"
@@ -120,6 +122,7 @@ extern void la_heap_filled(Relation rel, BlockNumber target,
 /* space.c */
 extern bool la_space_add(Relation rel, BlockNumber nblocks,
 						 const LaSpaceRequest *request, LaSpace *space);
+extern bool la_disk_has_room(const struct statvfs *disk, uint64 length);
 extern void la_space_return(Relation rel, BlockNumber first, BlockNumber last,
 							bool may_be_used);
 
@@ -134,6 +137,7 @@ extern void la_spare_planned(Oid relid, RelOptInfo *info);
 
 /* file_extend.c */
 extern uint32 la_file_room(BlockNumber nblocks, uint32 npages);
+extern bool la_file_ends_at(Relation rel, BlockNumber nblocks);
 extern bool la_file_extend(Relation rel, BlockNumber nblocks, uint32 npages);
 
 /* load.c: a load is a COPY FROM or the like, from its begin to its end */

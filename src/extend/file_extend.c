@@ -15,9 +15,9 @@
  *
  * The space is real: it is allocated by the file system (fallocate), or written
  * where the file system cannot do that.  If there is not enough of it, the file
- * may have got a part; whole pages of that are pages of the table, and a part
- * of a page is overwritten by the next extension, as after a failed extension
- * of the server's own.  It is not cut off again, because another session may
+ * may have got a part; whole pages of that are pages of the table, and behind a
+ * part of a page nothing is added before the server has overwritten it with a
+ * page of its own.  It is not cut off again, because another session may
  * have seen it.
  *
  * Nothing is synced here.  What is lost in a crash is empty pages; pages that
@@ -85,7 +85,8 @@ la_allocate(int fd, off_t offset, off_t length)
 	do
 	{
 		result = fallocate(fd, 0, offset, length);
-	} while (result != 0 && errno == EINTR);
+	} while (result != 0 && errno == EINTR &&
+			 !QueryCancelPending && !ProcDiePending);
 	if (result == 0)
 		return true;
 	if (errno != EOPNOTSUPP && errno != ENOSYS)
@@ -110,6 +111,43 @@ la_file_room(BlockNumber nblocks, uint32 npages)
 }
 
 /*
+ * Open the file that a table of nblocks ends in.  Returns -1 if that failed.
+ */
+static int
+la_open_last(Relation rel, BlockNumber nblocks)
+{
+	BlockNumber segment = nblocks / RELSEG_SIZE;
+	char	   *path = la_rel_path(rel);
+	char	   *name = segment == 0 ? pstrdup(path) :
+		psprintf("%s.%u", path, segment);
+	int			fd = OpenTransientFile(name, O_RDWR | PG_BINARY);
+
+	pfree(name);
+	pfree(path);
+	return fd;
+}
+
+/*
+ * Is there nothing behind the end of a table of nblocks?  It may be part of a
+ * page.  Or the kernel may have told a length that is too small: the server
+ * knows of such kernels, and takes care not to overwrite what is there.
+ */
+bool
+la_file_ends_at(Relation rel, BlockNumber nblocks)
+{
+	off_t		offset = (off_t) (nblocks % RELSEG_SIZE) * BLCKSZ;
+	int			fd = la_open_last(rel, nblocks);
+	char		found;
+	bool		is_end;
+
+	if (fd < 0)
+		return false;
+	is_end = pread(fd, &found, 1, offset) == 0;
+	CloseTransientFile(fd);
+	return is_end;
+}
+
+/*
  * Add pages to a table of nblocks, as many as its last file has room for.
  *
  * The caller holds the extension lock and has looked at the size under it.
@@ -118,19 +156,11 @@ la_file_room(BlockNumber nblocks, uint32 npages)
 bool
 la_file_extend(Relation rel, BlockNumber nblocks, uint32 npages)
 {
-	BlockNumber segment = nblocks / RELSEG_SIZE;
 	BlockNumber within = nblocks % RELSEG_SIZE;
-	char	   *path;
-	char	   *name;
-	int			fd;
+	int			fd = la_open_last(rel, nblocks);
 	bool		ok;
 
 	Assert(npages <= la_file_room(nblocks, npages));
-	path = relpath(RelationGetSmgr(rel)->smgr_rnode, MAIN_FORKNUM);
-	name = segment == 0 ? pstrdup(path) : psprintf("%s.%u", path, segment);
-	fd = OpenTransientFile(name, O_RDWR | PG_BINARY);
-	pfree(name);
-	pfree(path);
 	if (fd < 0)
 		return false;
 

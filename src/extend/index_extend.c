@@ -59,7 +59,6 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
-#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "access/transam.h"
@@ -90,9 +89,6 @@
  */
 #define LA_CHEAP_TRIALS			3
 #define LA_CHEAP_US				250
-
-/* Nothing is allocated in advance if there is room for fewer steps. */
-#define LA_FREE_STEPS			64
 
 /* How often the worker looks at the file, in milliseconds. */
 #define LA_LOOK_OFTEN			1
@@ -481,10 +477,8 @@ la_reserve(LaIndexFile *file, off_t from, off_t length)
 	instr_time	end;
 	int			result;
 
-	/* The last space is for those who need it now. */
 	if (fstatvfs(file->fd, &found) != 0 ||
-		(uint64) found.f_bavail * found.f_frsize <
-		(uint64) length * LA_FREE_STEPS)
+		!la_disk_has_room(&found, (uint64) length))
 		return -1;
 
 	INSTR_TIME_SET_CURRENT(start);

@@ -43,6 +43,7 @@
 #include "postgres.h"
 
 #include "common/pg_prng.h"
+#include "common/relpath.h"
 #include "compat.h"
 #include "extend/extend.h"
 #include "storage/bufpage.h"
@@ -51,15 +52,18 @@
 #include "utils/timestamp.h"
 #include "window/guard.h"
 
+/* Nothing is added in advance if the disk has room for fewer steps. */
+#define LA_FREE_STEPS	64
+
 /* After an error nothing is tried for this long. */
 #define LA_RETRY_MS		10000
 
 /*
  * Pages are put into shared buffers under the extension lock (15) for no longer
- * than this; the clock is read after so many.
+ * than this, in microseconds, and one more; and no larger part of the buffers.
  */
 #define LA_ZERO_US		1000
-#define LA_ZERO_TURN	16
+#define LA_ZERO_PART	32
 
 /* After this few pages in one call there is nothing to win by another. */
 #define LA_FEW_PAGES	4
@@ -186,19 +190,22 @@ la_zero_pages(const LaSpaceRun *run, uint32 npages)
 	for (uint32 i = 0; i < npages; i++)
 	{
 		Buffer		buffer;
+		bool		is_new;
+		instr_time	now;
 
-		if (i > 0 && i % LA_ZERO_TURN == 0)
-		{
-			instr_time	now;
-
-			INSTR_TIME_SET_CURRENT(now);
-			INSTR_TIME_SUBTRACT(now, start);
-			if (INSTR_TIME_GET_MICROSEC(now) >= LA_ZERO_US)
-				return;
-		}
 		buffer = ReadBufferExtended(run->rel, MAIN_FORKNUM, run->nblocks + i,
 									RBM_ZERO_AND_LOCK, run->request.ring);
+		is_new = PageIsNew(BufferGetPage(buffer));
 		UnlockReleaseBuffer(buffer);
+		if (!is_new)
+			elog(ERROR, "unexpected data beyond the end of \"%s\"",
+				 RelationGetRelationName(run->rel));
+
+		/* Another page may have had to be written out for it. */
+		INSTR_TIME_SET_CURRENT(now);
+		INSTR_TIME_SUBTRACT(now, start);
+		if (INSTR_TIME_GET_MICROSEC(now) >= LA_ZERO_US)
+			return;
 	}
 }
 
@@ -211,8 +218,11 @@ la_add_pages(LaSpaceRun *run)
 
 	if (npages == 0 || !la_lock_end(run))
 		return;
+	if (!la_file_ends_at(rel, run->nblocks))
+		elog(ERROR, "\"%s\" does not end where it seems to",
+			 RelationGetRelationName(rel));
 	if (!run->request.unbuffered)
-		la_zero_pages(run, npages);
+		la_zero_pages(run, Min(npages, NBuffers / LA_ZERO_PART));
 	if (!la_file_extend(rel, run->nblocks, npages))
 	{
 		la_retry_at = TimestampTzPlusMilliseconds(GetCurrentTimestamp(),
@@ -220,21 +230,26 @@ la_add_pages(LaSpaceRun *run)
 		la_extend_count(&(LaExtendCounters) {.errors_total = 1});
 	}
 
-	/* Ask what there is: a full disk may have given us a part. */
+	/*
+	 * Ask what there is: a full disk may have given us a part.  Who waits for
+	 * the lock will look into the free space map when it gets it, and make
+	 * pages of its own if there are none.
+	 */
 	after = RelationGetNumberOfBlocks(rel);
-	UnlockRelationForExtension(rel, ExclusiveLock);
-	if (after <= run->nblocks)
-		return;
-	run->space.first = run->nblocks;
-	run->space.npages = after - run->nblocks;
-	la_extend_count(&(LaExtendCounters)
-					{.pages_added_total = run->space.npages});
-	la_spare_note(rel, after - 1);
-	if (!run->request.keep)
+	if (after > run->nblocks)
 	{
-		la_record(rel, run->nblocks, after - 1);
-		FreeSpaceMapVacuumRange(rel, run->nblocks, after);
+		run->space.first = run->nblocks;
+		run->space.npages = after - run->nblocks;
+		la_extend_count(&(LaExtendCounters)
+						{.pages_added_total = run->space.npages});
+		la_spare_note(rel, after - 1);
+		if (!run->request.keep)
+		{
+			la_record(rel, run->nblocks, after - 1);
+			FreeSpaceMapVacuumRange(rel, run->nblocks, after);
+		}
 	}
+	UnlockRelationForExtension(rel, ExclusiveLock);
 }
 #endif
 
@@ -262,6 +277,29 @@ la_has_room(const LaSpaceRun *run)
 			return true;
 	}
 	return false;
+}
+
+/*
+ * Has the disk so much room that this much may be taken in advance?  The last
+ * space is for those who need it now.
+ */
+bool
+la_disk_has_room(const struct statvfs *disk, uint64 length)
+{
+	return (uint64) disk->f_bavail * disk->f_frsize >= length * LA_FREE_STEPS;
+}
+
+static void
+la_require_room(const LaSpaceRun *run)
+{
+	char	   *path = la_rel_path(run->rel);
+	struct statvfs disk;
+
+	if (statvfs(path, &disk) != 0)
+		elog(ERROR, "could not get the size of the disk of \"%s\": %m", path);
+	if (!la_disk_has_room(&disk, (uint64) run->request.npages * BLCKSZ))
+		elog(ERROR, "too little space is left to add pages to \"%s\"", path);
+	pfree(path);
 }
 
 static bool
@@ -293,7 +331,10 @@ la_add_body(void *arg)
 		return;
 	}
 	if (la_is_time(run))
+	{
+		la_require_room(run);
 		la_add_pages(run);
+	}
 	UnlockPage(run->rel, 0, ExclusiveLock);
 }
 
@@ -317,7 +358,7 @@ la_space_add(Relation rel, BlockNumber nblocks, const LaSpaceRequest *request,
 	memset(&run, 0, sizeof(run));
 	*space = run.space;
 	start = GetCurrentTimestamp();
-	if (request->npages == 0 || start < la_retry_at)
+	if (request->npages == 0 || start < la_retry_at || !la_guard_is_possible())
 		return false;
 	run.rel = rel;
 	run.nblocks = nblocks;
@@ -369,6 +410,8 @@ la_space_return(Relation rel, BlockNumber first, BlockNumber last,
 {
 	LaSpaceRun	run;
 
+	if (!la_guard_is_possible())
+		return;
 	memset(&run, 0, sizeof(run));
 	run.rel = rel;
 	run.may_be_used = may_be_used;

@@ -295,6 +295,8 @@ la_spare_planned(Oid relid, RelOptInfo *info)
 	/* A damaged page must be warned of when the query reads it, not here. */
 	if (zero_damaged_pages || ignore_checksum_failure)
 		return;
+	if (!la_guard_is_possible())
+		return;
 	rel = relation_open(relid, NoLock);
 	place = la_note_of(rel);
 	note = la_note(rel, info->pages - 1);

@@ -21,7 +21,8 @@
  *	- the interrupt hold-off count, which ereport() has reset
  *
  * The client hears nothing of it, nor of a warning that came first (a page that
- * fails its checksum warns before it fails); the server's log does.
+ * fails its checksum warns before it fails).  The server's log has the warning,
+ * and what failed at DEBUG1; where it is counted, the counters tell.
  *
  * Why not a subtransaction?  It is not allowed in parallel mode before 18, it
  * uses up subtransaction ids, and it runs other extensions' callbacks, once

@@ -8,6 +8,7 @@ cancel, and for whoever looks at the table in the middle of a load.
 
 from __future__ import annotations
 
+import os
 import subprocess
 import threading
 import time
@@ -759,6 +760,65 @@ def test_space_comes_back(own_cluster: NewCluster) -> None:
     with connect(cluster) as connection:
         assert value(connection, "SELECT count(*) FROM filled") == twice
         assert value(connection, "SELECT pg_relation_size('filled')") == size
+        sound(connection, "filled")
+
+
+def test_the_last_space_is_left(own_cluster: NewCluster) -> None:
+    """Nothing is added in advance to a disk that is nearly full."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can mount a small file system")
+    cluster = own_cluster(LOADS)
+    small = cluster.dir / "small"
+    small.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=40m", "tmpfs", str(small)], check=True)
+    privilege.give(small)
+    try:
+        with connect(cluster) as connection:
+            script(connection, SOURCE)
+            connection.execute(f"CREATE TABLESPACE small LOCATION '{small}'")
+            connection.execute("CREATE TABLE filled (a int, b text) TABLESPACE small")
+        with connect(cluster) as connection:
+            connection.execute("INSERT INTO filled SELECT * FROM source")
+            assert counters(connection)["errors"] > 0
+        # With steps that are small enough there is room for some.
+        with connect(cluster) as connection:
+            connection.execute("SET pg_lookahead.heap_extend_size = '128kB'")
+            connection.execute("INSERT INTO filled SELECT * FROM source")
+            assert counters(connection)["added"] > 0
+            assert counters(connection)["errors"] == 0
+            assert value(connection, "SELECT count(*) FROM filled") == 2 * ROWS
+            connection.execute("DROP TABLE filled")
+            connection.execute("DROP TABLESPACE small")
+    finally:
+        cluster.stop()
+        subprocess.run(["umount", str(small)], check=True)
+
+
+def test_part_of_a_page_at_the_end(own_cluster: NewCluster) -> None:
+    """What an extension that failed has left is overwritten before anything is added behind it."""
+    cluster = own_cluster(LOADS)
+    need_extensions(cluster, "pg_freespacemap", "amcheck")
+    with connect(cluster) as connection:
+        script(connection, SOURCE)
+        connection.execute("CREATE TABLE filled AS SELECT * FROM source LIMIT 50000")
+        connection.execute("VACUUM filled")
+        file = cluster.data / value(connection, "SELECT pg_relation_filepath('filled')")
+    cluster.stop()
+    with file.open("ab") as opened:
+        opened.write(b"\xff" * 1000)
+    cluster.start()
+    with connect(cluster) as connection:
+        connection.execute("SET pg_lookahead.heap_extend_size = '1MB'")
+        connection.execute("INSERT INTO filled SELECT * FROM source")
+    with connect(cluster) as connection:
+        connection.execute("INSERT INTO filled SELECT * FROM source")
+        assert counters(connection)["added"] > 0
+        assert value(connection, "SELECT count(*) FROM filled") == 2 * ROWS + 50000
+        tidy(pages(connection, "filled"))
+        sound(connection, "filled")
+    cluster.restart("immediate")
+    with connect(cluster) as connection:
+        assert value(connection, "SELECT count(*) FROM filled") == 2 * ROWS + 50000
         sound(connection, "filled")
 
 
