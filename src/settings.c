@@ -4,9 +4,10 @@
  *	  Every setting of pg_lookahead, in alphabetical order.
  *
  * Those of scans are USERSET: look-ahead reads only what the session's own
- * query is about to read, so only the caller pays for a bad choice.  They are
- * read when a scan starts and when a window is filled; a change takes effect
- * with the next query.  Those of the I/O service are SIGHUP, because its
+ * query is about to read, so the caller pays for a bad choice.  (Space that is
+ * made in advance and methods with workers reach further, if not far; see
+ * docs/reference.md.)  They are read when a scan starts, starts again, or fills
+ * a window.  Those of the I/O service are SIGHUP, because its
  * workers serve everybody; how many there are is fixed when the server starts.
  *
  * Each has a row in docs/reference.md; a test compares the two lists.
@@ -184,7 +185,7 @@ la_settings_define(void)
 							 NULL, NULL, NULL);
 
 	DefineCustomIntVariable("pg_lookahead.max_distance",
-							"Sets the largest number of blocks that one scan looks ahead.",
+							"Sets the largest number of blocks that one index scan looks ahead.",
 							"A scan starts with a few blocks and doubles while it still "
 							"waits for storage. Raise it for storage with a high latency "
 							"and a high throughput.",

@@ -16,6 +16,7 @@
 #include "compat.h"
 #include "extend/extend.h"
 #include "port/atomics.h"
+#include "report/views.h"
 #include "storage/ipc.h"
 #include "storage/lwlock.h"
 #include "storage/shmem.h"
@@ -113,9 +114,8 @@ la_put_row(ReturnSetInfo *result, const char *scope,
 Datum
 pg_lookahead_extend(PG_FUNCTION_ARGS)
 {
-	ReturnSetInfo *result = (ReturnSetInfo *) fcinfo->resultinfo;
+	ReturnSetInfo *result = la_rows_begin(fcinfo, LA_EXTEND_COLUMNS);
 
-	InitMaterializedSRF(fcinfo, 0);
 	la_put_row(result, "session", &la_extend_counters);
 	if (la_extend_shared)
 	{

@@ -289,7 +289,7 @@ la_spare_planned(Oid relid, RelOptInfo *info)
 	LaSpareLook look = {.nblocks = info->pages};
 	BlockNumber analyzed;
 
-	if (la_heap_extend_size == 0 || info->pages < LA_EXTEND_MIN_TABLE)
+	if (info->pages < LA_EXTEND_MIN_TABLE)
 		return;
 
 	/* A damaged page must be warned of when the query reads it, not here. */

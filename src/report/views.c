@@ -15,10 +15,12 @@
 #include "compat.h"
 #include "method/method.h"
 #include "report/counters.h"
+#include "report/views.h"
 #include "service/service.h"
 #include "source/index_node.h"
 #include "source/leaf_scan.h"
 #include "utils/builtins.h"
+#include "utils/regproc.h"
 #include "utils/timestamp.h"
 
 #define LA_VERSION "0.1.0"
@@ -54,16 +56,49 @@ la_counter_columns(const LaCounters *counters, Datum *values)
 }
 
 /*
+ * Between a restart with a new library and ALTER EXTENSION UPDATE a function
+ * may have the columns of the old one.
+ */
+static void
+la_require_columns(FunctionCallInfo fcinfo, const TupleDescData *desc,
+				   int ncolumns)
+{
+	if (desc->natts != ncolumns)
+		ereport(ERROR,
+				errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				errmsg("function %s does not have the columns that the library gives",
+					   format_procedure(fcinfo->flinfo->fn_oid)),
+				errdetail("The function has %d, the library, version %s, gives %d.",
+						  desc->natts, LA_VERSION, ncolumns),
+				errhint("Run ALTER EXTENSION pg_lookahead UPDATE, or restart the server if "
+						"that was done already."));
+}
+
+/*
  * The descriptor of a function's composite result.
  */
-static TupleDesc
-la_result_desc(FunctionCallInfo fcinfo)
+TupleDesc
+la_row_desc(FunctionCallInfo fcinfo, int ncolumns)
 {
 	TupleDesc	desc;
 
 	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
 		elog(ERROR, "return type must be a row type");
+	la_require_columns(fcinfo, desc, ncolumns);
 	return BlessTupleDesc(desc);
+}
+
+/*
+ * Where a function puts its rows.
+ */
+ReturnSetInfo *
+la_rows_begin(FunctionCallInfo fcinfo, int ncolumns)
+{
+	ReturnSetInfo *result = (ReturnSetInfo *) fcinfo->resultinfo;
+
+	InitMaterializedSRF(fcinfo, 0);
+	la_require_columns(fcinfo, result->setDesc, ncolumns);
+	return result;
 }
 
 static void
@@ -94,7 +129,7 @@ pg_lookahead_status(PG_FUNCTION_ARGS)
 {
 	Datum		values[7];
 	bool		nulls[7] = {false};
-	TupleDesc	desc = la_result_desc(fcinfo);
+	TupleDesc	desc = la_row_desc(fcinfo, lengthof(values));
 	const char *reason;
 	const LaMethod *method = la_method_for(NULL, &reason);
 	const char *io_method = la_io_method_name();
@@ -131,7 +166,7 @@ pg_lookahead_session(PG_FUNCTION_ARGS)
 {
 	Datum		values[LA_COUNTER_COLUMNS + 1];
 	bool		nulls[LA_COUNTER_COLUMNS + 1] = {false};
-	TupleDesc	desc = la_result_desc(fcinfo);
+	TupleDesc	desc = la_row_desc(fcinfo, lengthof(values));
 
 	la_counter_columns(&la_session_counters, values);
 	values[LA_COUNTER_COLUMNS] =
@@ -145,12 +180,12 @@ pg_lookahead_session(PG_FUNCTION_ARGS)
 Datum
 pg_lookahead_relations(PG_FUNCTION_ARGS)
 {
-	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
+	ReturnSetInfo *rsinfo;
 	LaRelationEntry *entries;
 	int			nentries;
 
 	la_require_shared();
-	InitMaterializedSRF(fcinfo, 0);
+	rsinfo = la_rows_begin(fcinfo, LA_COUNTER_COLUMNS + 2);
 	entries = la_counters_snapshot(MyDatabaseId, &nentries);
 	for (int i = 0; i < nentries; i++)
 	{

@@ -84,6 +84,25 @@ la_queue_put(LaWorker *worker, const LaRequest *request)
 }
 
 /*
+ * The worker that reads a stripe; if it does not run, because the server had no
+ * process for it or it is being started again, the next one that does.
+ */
+static LaWorker *
+la_worker_of(BlockNumber stripe)
+{
+	int			nworkers = la_service->nworkers;
+
+	for (int i = 0; i < nworkers; i++)
+	{
+		LaWorker   *worker = &la_service->workers[(stripe + i) % nworkers];
+
+		if (worker->pid != 0)
+			return worker;
+	}
+	return &la_service->workers[stripe % nworkers];
+}
+
+/*
  * Ask for a range of blocks.  They are of no use any more once the owner's
  * position is "until".  Returns how many of them, from the first on, got into
  * a queue; the rest is dropped.
@@ -110,8 +129,7 @@ la_owner_ask(const LaOwnerRef *ref, BlockNumber first, int nblocks,
 		request.nblocks = Min(nblocks - asked, room);
 		request.until = until == PG_UINT64_MAX ? until :
 			until - (nblocks - asked - request.nblocks);
-		if (!la_queue_put(&la_service->workers[stripe % la_service->nworkers],
-						  &request))
+		if (!la_queue_put(la_worker_of(stripe), &request))
 			break;
 		asked += request.nblocks;
 	}

@@ -9,7 +9,7 @@
  *
  *		la_owner_begin()	a slot in shared memory: the relation, the position
  *		la_owner_ask()		a range of blocks: into the queue of a worker
- *		la_owner_at()		the scan is here now
+ *		owner->position		the scan is here now
  *		la_owner_end()		forget what is still queued
  *
  * Nothing waits for the service: a range that no queue has room for is dropped

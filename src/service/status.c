@@ -21,9 +21,14 @@
 #include "postgres.h"
 
 #include "compat.h"
+#include "report/views.h"
 #include "service/service.h"
 #include "settings.h"
 #include "utils/builtins.h"
+
+/* Columns of pg_lookahead_io() and pg_lookahead_owners(). */
+#define LA_IO_COLUMNS		17
+#define LA_OWNER_COLUMNS	5
 
 PG_FUNCTION_INFO_V1(pg_lookahead_ios_status);
 PG_FUNCTION_INFO_V1(pg_lookahead_io);
@@ -129,8 +134,7 @@ pg_lookahead_ios_status(PG_FUNCTION_ARGS)
 	int			running = 0;
 
 	la_require_service();
-	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
-		elog(ERROR, "return type must be a row type");
+	desc = la_row_desc(fcinfo, lengthof(values));
 
 	for (int i = 0; i < la_service->nworkers; i++)
 	{
@@ -177,8 +181,7 @@ pg_lookahead_ios_status(PG_FUNCTION_ARGS)
 	values[9] = la_int4(reads_ps);
 	values[10] = la_int4(depth);
 	values[11] = la_int4(ring);
-	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(desc),
-													  values, nulls)));
+	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(desc, values, nulls)));
 }
 
 /*
@@ -187,10 +190,10 @@ pg_lookahead_ios_status(PG_FUNCTION_ARGS)
 Datum
 pg_lookahead_io(PG_FUNCTION_ARGS)
 {
-	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
+	ReturnSetInfo *rsinfo;
 
 	la_require_service();
-	InitMaterializedSRF(fcinfo, 0);
+	rsinfo = la_rows_begin(fcinfo, LA_IO_COLUMNS);
 	for (int i = 0; i < la_service->nworkers; i++)
 	{
 		LaWorker   *worker = &la_service->workers[i];
@@ -200,8 +203,8 @@ pg_lookahead_io(PG_FUNCTION_ARGS)
 			&c->locked, &c->passed, &c->hits, &c->blocks, &c->reads,
 			&c->errors
 		};
-		Datum		values[lengthof(bigints) + 6];
-		bool		nulls[lengthof(bigints) + 6] = {false};
+		Datum		values[LA_IO_COLUMNS];
+		bool		nulls[LA_IO_COLUMNS] = {false};
 		int			n = 0;
 		int			pid = worker->pid;
 
@@ -227,18 +230,18 @@ pg_lookahead_io(PG_FUNCTION_ARGS)
 Datum
 pg_lookahead_owners(PG_FUNCTION_ARGS)
 {
-	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
+	ReturnSetInfo *rsinfo;
 
 	la_require_service();
-	InitMaterializedSRF(fcinfo, 0);
+	rsinfo = la_rows_begin(fcinfo, LA_OWNER_COLUMNS);
 	for (int i = 0; i < LA_MAX_OWNERS; i++)
 	{
 		LaOwner    *owner = &la_service->owners[i];
 		uint32		generation = pg_atomic_read_u32(&owner->generation);
 		LaTarget	target = owner->target;
 		int			pid = owner->pid;
-		Datum		values[5];
-		bool		nulls[5] = {false};
+		Datum		values[LA_OWNER_COLUMNS];
+		bool		nulls[LA_OWNER_COLUMNS] = {false};
 
 		pg_read_barrier();
 		if ((generation & 1) == 0 ||

@@ -206,7 +206,6 @@ la_leaf_scan_register(MemoryContext query_context, PlanState *node,
 	leaf->base.reads_leaves = true;
 	leaf->query_context = query_context;
 	leaf->limit = limit;
-	leaf->desc_ref = desc_ref;
 	if (IsA(node, BitmapIndexScanState))
 		la_leaf_note_bitmap(leaf, *desc_ref);
 	dlist_push_head(&la_leaves, &leaf->link);

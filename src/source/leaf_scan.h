@@ -45,7 +45,6 @@ typedef struct LaLeafScan
 	/* set by la_leaf_scan_register(), immutable */
 	MemoryContext query_context;
 	LimitState *limit;			/* stops the scan after its rows, or NULL */
-	IndexScanDesc *desc_ref;	/* where the node keeps its scan */
 	dlist_node	link;			/* in the list of all of this process */
 	bool		is_linked;
 	IndexScanDesc bitmap_desc;	/* if it is a bitmap index scan's, or NULL */

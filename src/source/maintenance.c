@@ -108,12 +108,6 @@
 #include "window/pursuit.h"
 #include "window/window.h"
 
-#ifdef USE_PREFETCH
-#define LA_HAVE_ADVICE 1
-#else
-#define LA_HAVE_ADVICE 0
-#endif
-
 /* Commands that are known of at a time. */
 #define LA_MAX_COMMANDS		64
 

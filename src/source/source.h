@@ -7,13 +7,14 @@
  * scan will come to them.  It may repeat a block, it may be wrong: what it says
  * is a hint and decides nothing but what is read early.
  *
- * There are two for table blocks of index scans:
+ *	scout.c			table blocks: a second scan of the same index with the
+ *					same keys
+ *	leaf_items.c	table blocks: the rest of the leaf page that a parallel
+ *					scan is on
+ *	leaf_walk.c		leaf pages: the downlinks of the parent page
+ *	bitmap_blocks.c	table blocks: what is left of a bitmap
  *
- *	scout.c			a second scan of the same index with the same keys
- *	leaf_items.c	the rest of the leaf page a parallel scan is on
- *
- * Leaf pages of an index will be further sources of the same contract.  Scans
- * in physical order need none: see window/frontier.h.
+ * Scans in physical order need none: see window/frontier.h.
  *
  * Copyright (c) 2026, the pg_lookahead authors
  *

@@ -394,7 +394,13 @@ def test_rings_are_a_part_of_shared_buffers(own_cluster: NewCluster) -> None:
 
 def test_fewer_processes_than_workers(own_cluster: NewCluster) -> None:
     """Those that max_worker_processes leaves no room for are missing; the rest serve."""
-    cluster = own_cluster({"pg_lookahead.io_workers": "4", "max_worker_processes": "2"})
+    cluster = own_cluster(
+        {
+            "pg_lookahead.io_workers": "4",
+            "max_worker_processes": "2",
+            "pg_lookahead.max_requests_per_worker": "1024",
+        }
+    )
     with connect(cluster) as connection:
         script(connection, SETUP)
         scan_cold(connection)
@@ -402,6 +408,9 @@ def test_fewer_processes_than_workers(own_cluster: NewCluster) -> None:
         assert 1 <= len(pids) < 4
         assert status(connection)["ios_worker_num"] == len(pids)
         settle(connection)
+        # They do the part of those that are missing.
+        found = status(connection)
+        assert found["io_requests"] == found["io_dispatched"] > 0, found
     cluster.close()
 
 
@@ -1010,3 +1019,33 @@ def test_direct_io(own_cluster: NewCluster, server: Server) -> None:
         cold(connection, "served")
         assert rows(connection, SCAN) == ALL_ROWS
     cluster.close()
+
+
+@pytest.mark.parametrize(
+    "symbol",
+    [
+        "pg_lookahead_status",
+        "pg_lookahead_session",
+        "pg_lookahead_relations",
+        "pg_lookahead_extend",
+        "pg_lookahead_ios_status",
+        "pg_lookahead_io",
+        "pg_lookahead_owners",
+    ],
+)
+def test_functions_of_another_version(cluster: Cluster, symbol: str) -> None:
+    """A function that was created with other columns fails; it shows nothing that is shifted."""
+    is_one_row = symbol.endswith(("_status", "_session"))
+    returned = "record" if is_one_row else "SETOF record"
+    with connect(cluster) as connection:
+        connection.execute(
+            "CREATE FUNCTION of_another_version(OUT a bigint, OUT b bigint)"
+            f" RETURNS {returned} LANGUAGE c AS 'pg_lookahead', '{symbol}'"
+        )
+        try:
+            with pytest.raises(psycopg.Error, match="does not have the columns") as raised:
+                connection.execute("SELECT * FROM of_another_version()")
+            assert raised.value.diag.message_hint is not None
+            assert "ALTER EXTENSION pg_lookahead UPDATE" in raised.value.diag.message_hint
+        finally:
+            connection.execute("DROP FUNCTION of_another_version()")

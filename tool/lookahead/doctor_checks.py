@@ -249,8 +249,16 @@ def _reset(entry: RoleSetting) -> str:
     return f"ALTER ROLE {role}{where} RESET {entry.name};"
 
 
-def service_workers() -> str:
-    return f"ALTER SYSTEM SET {LIBRARY}.io_workers = {DIRECT_IO_WORKERS};"
+def service_workers(facts: Facts) -> tuple[str, ...]:
+    """Return what gives the I/O service enough workers, and leaves the others theirs."""
+    commands = (f"ALTER SYSTEM SET {LIBRARY}.io_workers = {DIRECT_IO_WORKERS};",)
+    processes = facts.number("max_worker_processes")
+    if processes is None:
+        return commands
+    if LIBRARY in facts.words("shared_preload_libraries"):
+        processes -= wanted_workers(facts)
+    more = f"ALTER SYSTEM SET max_worker_processes = {processes + DIRECT_IO_WORKERS};"
+    return (*commands, more)
 
 
 def wanted_workers(facts: Facts) -> int:
@@ -272,7 +280,7 @@ def _few_service_workers(facts: Facts) -> Iterator[Finding]:
         f"Direct I/O with {number} workers of the I/O service",
         "Each worker has one read in flight, and with direct I/O the kernel has none. Each takes"
         " one of max_worker_processes.",
-        (service_workers(), restart(facts)),
+        (*service_workers(facts), restart(facts)),
     )
 
 
@@ -301,7 +309,7 @@ def direct_io(facts: Facts) -> Iterator[Finding]:
         yield from _few_service_workers(facts)
     elif facts.major < 18:
         preload = facts.words("shared_preload_libraries")
-        commands: tuple[str, ...] = (service_workers(), restart(facts))
+        commands: tuple[str, ...] = (*service_workers(facts), restart(facts))
         if LIBRARY not in preload and "shared_preload_libraries" in facts.settings:
             commands = (alter_list("shared_preload_libraries", [*preload, LIBRARY]), *commands)
         yield Finding(

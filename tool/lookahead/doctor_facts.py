@@ -31,6 +31,7 @@ SETTINGS = (
     "io_max_concurrency",
     "io_method",
     "io_workers",
+    "max_worker_processes",
     "pg_lookahead.enabled",
     "pg_lookahead.io_concurrency",
     "pg_lookahead.io_workers",

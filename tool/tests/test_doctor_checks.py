@@ -25,6 +25,7 @@ def settings(**changes: str | None) -> dict[str, Setting]:
         "io_max_concurrency": "64",
         "io_method": "worker",
         "io_workers": "3",
+        "max_worker_processes": "8",
         "pg_lookahead.enabled": "on",
         "pg_lookahead.io_concurrency": "64",
         "pg_lookahead.max_distance": "256",
@@ -262,7 +263,10 @@ def test_direct_io_before_18() -> None:
     given = facts(changed, version_num=170011, version="17.11", method="none")
     finding = only(examine(given), "direct-io")
     assert finding.severity == PROBLEM
-    assert finding.commands[0] == "ALTER SYSTEM SET pg_lookahead.io_workers = 8;"
+    assert finding.commands[:2] == (
+        "ALTER SYSTEM SET pg_lookahead.io_workers = 8;",
+        "ALTER SYSTEM SET max_worker_processes = 14;",
+    )
 
 
 def test_direct_io_before_18_without_preloading() -> None:
@@ -271,6 +275,8 @@ def test_direct_io_before_18_without_preloading() -> None:
     (finding,) = (found for found in examine(given) if found.id == "direct-io")
     assert finding.commands[0].endswith("= 'auto_explain', 'pg_lookahead';")
     assert finding.commands[1] == "ALTER SYSTEM SET pg_lookahead.io_workers = 8;"
+    # The library is new, and so are all of its workers.
+    assert finding.commands[2] == "ALTER SYSTEM SET max_worker_processes = 16;"
 
 
 @pytest.mark.parametrize(("workers", "number"), [("-1", 2), ("2", 2), ("7", 7)])
@@ -280,6 +286,7 @@ def test_few_service_workers(workers: str, number: int) -> None:
     finding = only(examine(given), "few-service-workers")
     assert finding.severity == WARNING
     assert f"with {number} workers" in finding.title
+    assert finding.commands[1] == f"ALTER SYSTEM SET max_worker_processes = {8 + 8 - number};"
 
 
 def test_enough_service_workers() -> None:
