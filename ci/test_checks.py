@@ -67,11 +67,11 @@ class Copy(unittest.TestCase):
 
 class Documented(Copy):
     def test_a_column_without_a_row(self) -> None:
-        self.replace("docs/reference.md", "| `pins_held` |", "| pins |")
-        self.expect("documented", "pg_lookahead_session", "has no pins_held")
+        self.replace("docs/reference.md", "| `reads_in_flight` |", "| pins |")
+        self.expect("documented", "pg_lookahead_session", "has no reads_in_flight")
 
     def test_a_row_without_a_column(self) -> None:
-        self.replace("docs/reference.md", "| `pins_held` |", "| `old` | x | x |\n| `pins_held` |")
+        self.replace("docs/reference.md", "| `reads_in_flight` |", "| `old` | x | x |\n| `reads_in_flight` |")
         self.expect("documented", "there is no old")
 
     def test_a_function_without_a_section(self) -> None:

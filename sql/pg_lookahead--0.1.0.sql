@@ -37,7 +37,7 @@ CREATE FUNCTION pg_lookahead_session(
     OUT waits bigint,
     OUT errors bigint,
     OUT depth_max integer,
-    OUT pins_held integer)
+    OUT reads_in_flight integer)
 RETURNS record
 AS 'MODULE_PATHNAME', 'pg_lookahead_session'
 LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED;

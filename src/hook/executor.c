@@ -78,6 +78,31 @@ la_query_of(EState *estate)
 }
 
 /*
+ * How many reads of look-ahead has this backend in flight now?
+ */
+int
+la_reads_in_flight(void)
+{
+	dlist_iter	query;
+	dlist_iter	iter;
+	int			nreads = 0;
+
+	dlist_foreach(query, &la_queries)
+	{
+		dlist_foreach(iter, &dlist_container(LaQuery, link,
+											 query.cur)->scans.list)
+		{
+			LaFollowed *scan = dlist_container(LaFollowed, query_link,
+											   iter.cur);
+
+			if (scan->ops->in_flight != NULL)
+				nreads += scan->ops->in_flight(scan);
+		}
+	}
+	return nreads;
+}
+
+/*
  * The query's memory goes.
  */
 static void

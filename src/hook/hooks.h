@@ -26,6 +26,7 @@ typedef struct LaQuery
 
 extern void la_executor_hooks_install(void);
 extern LaQuery *la_query_of(EState *estate);
+extern int	la_reads_in_flight(void);
 
 extern void la_explain_hooks_install(void);
 extern void la_explain_query_ends(LaQuery *query);

@@ -13,12 +13,11 @@
 #include "postgres.h"
 
 #include "compat.h"
+#include "hook/hooks.h"
 #include "method/method.h"
 #include "report/counters.h"
 #include "report/views.h"
 #include "service/service.h"
-#include "source/index_node.h"
-#include "source/leaf_scan.h"
 #include "utils/builtins.h"
 #include "utils/regproc.h"
 #include "utils/timestamp.h"
@@ -169,8 +168,7 @@ pg_lookahead_session(PG_FUNCTION_ARGS)
 	TupleDesc	desc = la_row_desc(fcinfo, lengthof(values));
 
 	la_counter_columns(&la_session_counters, values);
-	values[LA_COUNTER_COLUMNS] =
-		Int32GetDatum(la_index_reads_in_flight() + la_leaf_scan_in_flight());
+	values[LA_COUNTER_COLUMNS] = Int32GetDatum(la_reads_in_flight());
 	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(desc, values, nulls)));
 }
 

@@ -223,11 +223,13 @@ static LaBitmapScan *la_last_bitmap = NULL;
 
 static void la_bitmap_scan_pause(LaFollowed *followed);
 static void la_bitmap_scan_finish(LaFollowed *followed);
+static int	la_bitmap_scan_in_flight(const LaFollowed *followed);
 static void la_bitmap_scan_forget(LaFollowed *followed);
 
 static const LaFollowedOps la_bitmap_scan_ops = {
 	.pause = la_bitmap_scan_pause,
 	.finish = la_bitmap_scan_finish,
+	.in_flight = la_bitmap_scan_in_flight,
 	.forget = la_bitmap_scan_forget,
 };
 
@@ -889,4 +891,15 @@ la_bitmap_scan_forget(LaFollowed *followed)
 	(void) labitmap_delete(la_bitmap_nodes, &scan->node->ss.ps);
 	la_last_node = NULL;
 	la_last_bitmap = NULL;
+}
+
+/*
+ * LaFollowedOps.in_flight.
+ */
+static int
+la_bitmap_scan_in_flight(const LaFollowed *followed)
+{
+	const LaBitmapScan *scan = (const LaBitmapScan *) followed;
+
+	return scan->window ? la_window_in_flight(scan->window) : 0;
 }

@@ -29,6 +29,9 @@ typedef struct LaFollowedOps
 	/* The node will not be run again: end the work, so that counters add up. */
 	void		(*finish) (LaFollowed *followed);
 
+	/* Reads that this backend has in flight for it now; NULL: never any. */
+	int			(*in_flight) (const LaFollowed *followed);
+
 	/*
 	 * The query's memory goes, maybe after an error; touch no other object.
 	 * NULL: who knows of the scan is told otherwise.

@@ -389,26 +389,3 @@ la_index_node_end(LaIndexNode *node)
 	}
 	la_index_node_forget(node);
 }
-
-/*
- * How many reads of look-ahead are in flight in this backend now?
- */
-int
-la_index_reads_in_flight(void)
-{
-	ladesc_iterator iter;
-	LaDescEntry *bound;
-	int			nreads = 0;
-
-	if (la_bound == NULL)
-		return 0;
-	ladesc_start_iterate(la_bound, &iter);
-	while ((bound = ladesc_iterate(la_bound, &iter)) != NULL)
-	{
-		const LaIndexNode *node = bound->scan;
-
-		if (node->scan != NULL && node->scan->window != NULL)
-			nreads += la_window_in_flight(node->scan->window);
-	}
-	return nreads;
-}

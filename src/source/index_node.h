@@ -69,6 +69,5 @@ extern LaIndexNode *la_index_node_register(MemoryContext query_context,
 										   LimitState *limit);
 extern void la_index_node_follow(LaIndexNode *node);
 extern void la_index_node_forget(LaIndexNode *node);
-extern int	la_index_reads_in_flight(void);
 
 #endif							/* LA_INDEX_NODE_H */

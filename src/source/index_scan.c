@@ -92,10 +92,12 @@
 
 static void la_index_scan_pause(LaFollowed *followed);
 static void la_index_scan_finish(LaFollowed *followed);
+static int	la_index_scan_in_flight(const LaFollowed *followed);
 
 static const LaFollowedOps la_index_scan_ops = {
 	.pause = la_index_scan_pause,
 	.finish = la_index_scan_finish,
+	.in_flight = la_index_scan_in_flight,
 };
 
 /*
@@ -652,4 +654,15 @@ la_index_scan_finish(LaFollowed *followed)
 
 	la_index_scan_end(scan);
 	scan->state = LA_SCAN_OUT;
+}
+
+/*
+ * LaFollowedOps.in_flight.
+ */
+static int
+la_index_scan_in_flight(const LaFollowed *followed)
+{
+	const LaIndexScan *scan = (const LaIndexScan *) followed;
+
+	return scan->window ? la_window_in_flight(scan->window) : 0;
 }

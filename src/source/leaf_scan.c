@@ -102,18 +102,19 @@
 int64		la_leaf_own_reads = 0;
 
 /* All leaf scans of running queries. */
-static dlist_head la_leaves = DLIST_STATIC_INIT(la_leaves);
 
 /* Those of bitmap index scans, by their descriptors. */
 static ladesc_hash *la_bitmaps = NULL;
 
 static void la_leaf_scan_pause(LaFollowed *followed);
 static void la_leaf_scan_finish(LaFollowed *followed);
+static int	la_leaf_scan_in_flight(const LaFollowed *followed);
 static void la_leaf_scan_forget(LaFollowed *followed);
 
 static const LaFollowedOps la_leaf_scan_ops = {
 	.pause = la_leaf_scan_pause,
 	.finish = la_leaf_scan_finish,
+	.in_flight = la_leaf_scan_in_flight,
 	.forget = la_leaf_scan_forget,
 };
 
@@ -208,8 +209,6 @@ la_leaf_scan_register(MemoryContext query_context, PlanState *node,
 	leaf->limit = limit;
 	if (IsA(node, BitmapIndexScanState))
 		la_leaf_note_bitmap(leaf, *desc_ref);
-	dlist_push_head(&la_leaves, &leaf->link);
-	leaf->is_linked = true;
 	return leaf;
 }
 
@@ -773,28 +772,17 @@ la_leaf_scan_forget(LaFollowed *followed)
 {
 	LaLeafScan *leaf = (LaLeafScan *) followed;
 
-	if (leaf->is_linked)
-		dlist_delete(&leaf->link);
-	leaf->is_linked = false;
 	la_leaf_forget_bitmap(leaf);
 	leaf->desc = NULL;
 }
 
 /*
- * How many reads of look-ahead are in flight in this backend now?
+ * LaFollowedOps.in_flight.
  */
-int
-la_leaf_scan_in_flight(void)
+static int
+la_leaf_scan_in_flight(const LaFollowed *followed)
 {
-	dlist_iter	iter;
-	int			nreads = 0;
+	const LaLeafScan *scan = (const LaLeafScan *) followed;
 
-	dlist_foreach(iter, &la_leaves)
-	{
-		LaLeafScan *leaf = dlist_container(LaLeafScan, link, iter.cur);
-
-		if (leaf->window != NULL)
-			nreads += la_window_in_flight(leaf->window);
-	}
-	return nreads;
+	return scan->window ? la_window_in_flight(scan->window) : 0;
 }

@@ -45,8 +45,6 @@ typedef struct LaLeafScan
 	/* set by la_leaf_scan_register(), immutable */
 	MemoryContext query_context;
 	LimitState *limit;			/* stops the scan after its rows, or NULL */
-	dlist_node	link;			/* in the list of all of this process */
-	bool		is_linked;
 	IndexScanDesc bitmap_desc;	/* if it is a bitmap index scan's, or NULL */
 
 	/*
@@ -102,7 +100,6 @@ extern bool la_leaf_scan_cross(LaLeafScan *leaf, amgettuple_function ask,
 							   ScanDirection direction);
 extern int64 la_leaf_scan_bitmap(LaLeafScan *leaf, IndexScanDesc desc,
 								 TIDBitmap *tbm);
-extern int	la_leaf_scan_in_flight(void);
 
 /* Blocks that this backend has read to look ahead of leaf pages. */
 extern int64 la_leaf_own_reads;

@@ -496,7 +496,7 @@ def check_afterwards(cluster: Cluster, connection: Connection, case: Case) -> No
     if connection.info.transaction_status == psycopg.pq.TransactionStatus.INERROR:
         connection.execute("ROLLBACK")
     settings(connection, statement_timeout="60s")
-    assert session(connection).pins_held == 0
+    assert session(connection).reads_in_flight == 0
     no_pins(cluster)
     expected = without_look_ahead(connection, case.query)
     chill(connection, case)

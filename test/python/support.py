@@ -241,7 +241,7 @@ class Counters(NamedTuple):
     waits: int
     errors: int
     depth_max: int
-    pins_held: int
+    reads_in_flight: int
 
 
 def session(connection: Connection) -> Counters:
@@ -271,7 +271,7 @@ def gained(connection: Connection) -> Iterator[Change]:
     after = session(connection)
     for name in change.__dict__:
         setattr(change, name, getattr(after, name) - getattr(before, name))
-    assert after.pins_held == 0
+    assert after.reads_in_flight == 0
     assert change.blocks_issued == change.blocks_used + change.blocks_wasted, change
 
 

@@ -81,7 +81,7 @@ def start(cluster: Cluster, variant: Variant, **more: object) -> Connection:
 
 def check(cluster: Cluster, connection: Connection) -> None:
     """The session is as good as new."""
-    assert session(connection).pins_held == 0
+    assert session(connection).reads_in_flight == 0
     if connection.info.transaction_status == psycopg.pq.TransactionStatus.INERROR:
         connection.execute("ROLLBACK")
     settings(connection, statement_timeout="60s")
@@ -113,7 +113,7 @@ def test_error_in_the_query(tables: Cluster, variant: Variant) -> None:
             cold(connection, "ends")
             with pytest.raises(psycopg.errors.DivisionByZero):
                 rows(connection, f"SELECT 1 / (a - {n}), filler FROM ends ORDER BY a")
-            assert session(connection).pins_held == 0
+            assert session(connection).reads_in_flight == 0
         check(tables, connection)
 
 
@@ -137,7 +137,7 @@ def test_statement_timeout(tables: Cluster, variant: Variant) -> None:
             except psycopg.errors.QueryCanceled:
                 cancelled += 1
             no_timeout(connection)
-            assert session(connection).pins_held == 0
+            assert session(connection).reads_in_flight == 0
         check(tables, connection)
     assert cancelled > 0
 
@@ -276,10 +276,10 @@ def test_cursor_that_fails_in_a_subtransaction(tables: Cluster, variant: Variant
         no_pins(tables)
         if variant.io_method != "io_uring":
             for _ in range(20):
-                if session(connection).pins_held == 0:
+                if session(connection).reads_in_flight == 0:
                     break
                 time.sleep(0.1)
-            assert session(connection).pins_held == 0
+            assert session(connection).reads_in_flight == 0
         with connect(tables) as other:
             settings(other, statement_timeout="20s")
             other.execute("VACUUM (FREEZE, DISABLE_PAGE_SKIPPING) ends")

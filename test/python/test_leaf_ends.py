@@ -88,7 +88,7 @@ def test_error_in_the_query(tables: Cluster, variant: Variant, name: str) -> Non
             query = f"SELECT 1 / ({column} - {n}) FROM ({case.query} OFFSET 0) t"
             with pytest.raises(psycopg.errors.DivisionByZero):
                 rows(connection, query)
-            assert session(connection).pins_held == 0
+            assert session(connection).reads_in_flight == 0
         check_afterwards(tables, connection, case)
 
 
@@ -103,7 +103,7 @@ def test_statement_timeout(tables: Cluster, variant: Variant, name: str) -> None
             with suppress(psycopg.errors.QueryCanceled):
                 rows(connection, case.query)
             no_timeout(connection)
-            assert session(connection).pins_held == 0
+            assert session(connection).reads_in_flight == 0
         check_afterwards(tables, connection, case)
 
 
@@ -588,7 +588,7 @@ def test_damaged_leaf(
         assert ask(connection, "FETCH ALL FROM c").error == without.error
         connection.execute("ROLLBACK TO s")
         connection.execute("ROLLBACK")
-        assert session(connection).pins_held == 0
+        assert session(connection).reads_in_flight == 0
 
 
 def test_damaged_leaf_beside_a_bitmap(
@@ -650,7 +650,7 @@ def test_damaged_parent(
         if not tolerant:
             # That is where look-ahead ended: it did come there.
             assert (leaves.scans, leaves.errors) == (1, 1)
-        assert session(connection).pins_held == 0
+        assert session(connection).reads_in_flight == 0
         # It was not repaired or accepted for others on the way.
         with connect(cluster) as other:
             settings(other, **ORDERED)

@@ -134,7 +134,7 @@ def test_no_pins_after_a_fetch(tables: Cluster, variant: Variant, name: str) -> 
 
         def look() -> list[Row]:
             assert reads_in_flight(other, connection) == 0
-            assert session(connection).pins_held == 0
+            assert session(connection).reads_in_flight == 0
             settle(other)
             return pins(other, *RELATIONS)
 

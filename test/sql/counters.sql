@@ -25,7 +25,7 @@ SELECT s.scans - n.scans AS scans, s.windows - n.windows AS windows,
        s.blocks_issued - n.blocks_issued AS issued, s.blocks_used - n.blocks_used AS used,
        s.blocks_wasted - n.blocks_wasted AS wasted, s.blocks_hit - n.blocks_hit AS hit,
        s.blocks_dropped - n.blocks_dropped AS dropped, s.errors - n.errors AS errors,
-       s.depth_max, s.pins_held
+       s.depth_max, s.reads_in_flight
   FROM pg_lookahead_session() s, noted n;
 SELECT pg_relation_size('counted') / current_setting('block_size')::int AS blocks \gset
 
@@ -37,7 +37,7 @@ SELECT la.cold('counted');
 CALL note();
 SELECT count(filler) FROM (SELECT * FROM counted ORDER BY a OFFSET 0) t;
 SELECT scans, windows > 1 AS windows, issued > :blocks * 0.5 AS issued, issued = used + wasted AS accounted,
-       wasted <= issued * 0.02 AS little_wasted, dropped, errors, depth_max > 8 AS deep, pins_held
+       wasted <= issued * 0.02 AS little_wasted, dropped, errors, depth_max > 8 AS deep, reads_in_flight
   FROM gain;
 
 -- the table in shared buffers: looked at, found there
@@ -80,7 +80,7 @@ BEGIN
         CALL note();
         PERFORM count(filler) FROM (SELECT * FROM counted WHERE a % 2 = 1 ORDER BY a OFFSET 0) t;
         SELECT * INTO g FROM gain;
-        ASSERT g.scans = 1 AND g.issued > 0 AND g.issued = g.used + g.wasted AND g.pins_held = 0, method || g;
+        ASSERT g.scans = 1 AND g.issued > 0 AND g.issued = g.used + g.wasted AND g.reads_in_flight = 0, method || g;
     END LOOP;
 END $$;
 

@@ -115,7 +115,7 @@ ROLLBACK;
 BEGIN;
 DECLARE c CURSOR FOR SELECT a, filler FROM moved ORDER BY a DESC;
 COMMIT;
-SELECT pins_held FROM pg_lookahead_session();
+SELECT reads_in_flight FROM pg_lookahead_session();
 
 --
 -- Savepoints
@@ -146,7 +146,7 @@ FETCH failing;
 ROLLBACK TO s;
 FETCH 3 FROM outside;
 COMMIT;
-SELECT pins_held FROM pg_lookahead_session();
+SELECT reads_in_flight FROM pg_lookahead_session();
 
 --
 -- WITH HOLD

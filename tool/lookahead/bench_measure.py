@@ -42,12 +42,12 @@ HARMLESS_NODES = {"Limit", "Aggregate", "Subquery Scan", "Result"}
 
 SESSION_COLUMNS = (
     "scans", "windows", "blocks_issued", "blocks_used", "blocks_wasted",
-    "blocks_hit", "blocks_dropped", "waits", "errors", "depth_max", "pins_held",
+    "blocks_hit", "blocks_dropped", "waits", "errors", "depth_max", "reads_in_flight",
 )  # fmt: skip
 
 
 # Those of them that are a level and not a count: the later value is the answer.
-LEVELS = ("depth_max", "pins_held")
+LEVELS = ("depth_max", "reads_in_flight")
 
 
 class PlanRejected(Exception):

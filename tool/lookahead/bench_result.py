@@ -100,7 +100,7 @@ def faults(
         found.append("the plans of the arms differ")
     if len({run.get("heap_tuples") for run in runs if "heap_tuples" in run}) > 1:
         found.append("the arms fetched different numbers of rows")
-    if any((a.get("lookahead") or {}).get("pins_held") for _, a in pairs):
+    if any((a.get("lookahead") or {}).get("reads_in_flight") for _, a in pairs):
         found.append("pins were left after the query")
     return sorted(set(found))
 

@@ -60,7 +60,7 @@ def store(tmp_path: Path) -> Store:
 
 
 GOOD = {"stock": 500.0, "lookahead": 100.0}
-COUNTERS = {"blocks_issued": 2000, "blocks_used": 1990, "blocks_wasted": 10, "pins_held": 0}
+COUNTERS = {"blocks_issued": 2000, "blocks_used": 1990, "blocks_wasted": 10, "reads_in_flight": 0}
 
 
 def test_a_good_cell_is_met(store: Store) -> None:
@@ -81,7 +81,7 @@ def test_a_good_cell_is_met(store: Store) -> None:
         ({"answer": "b"}, "answers"),
         ({"settings": "s2"}, "settings"),
         ({"heap_tuples": 999.0}, "numbers of rows"),
-        ({"lookahead": {**COUNTERS, "pins_held": 1}}, "pins"),
+        ({"lookahead": {**COUNTERS, "reads_in_flight": 1}}, "pins"),
     ],
 )
 def test_faults_fail_a_cell_whatever_its_times(
