@@ -16,6 +16,7 @@ from support import (
     cold,
     cold_index,
     connect,
+    evict_tablespaces,
     gained,
     ice_cold,
     plan_nodes,
@@ -24,6 +25,7 @@ from support import (
     rows_without,
     script,
     settings,
+    slow_tablespace,
     use,
     value,
 )
@@ -297,3 +299,34 @@ def test_a_limit_wastes_little(defaults: Cluster) -> None:
                 rows(connection, f"SELECT id, filler FROM bitmap WHERE a < 8000 LIMIT {n}")
             after = value(connection, "SELECT depth_max FROM pg_lookahead_session()")
             assert change.blocks_wasted <= max(before, after, STARTED)
+
+
+def test_reads_in_flight_are_shown(new_cluster: NewCluster, server: Server) -> None:
+    """In the middle of a scan, and only there."""
+    if server.major < 18:
+        pytest.skip("before 18 a backend has no reads in flight")
+    cluster = new_cluster()
+    with slow_tablespace(cluster, read_us=2000):
+        with connect(cluster) as connection:
+            script(
+                connection,
+                """
+                CREATE TABLE awaited (a int, filler text) WITH (fillfactor = 10) TABLESPACE slow;
+                INSERT INTO awaited SELECT (i * 149) % 400, repeat('x', 700)
+                  FROM generate_series(0, 399) i;
+                CREATE INDEX awaited_a ON awaited (a);
+                VACUUM ANALYZE awaited;
+                """,
+            )
+        cluster.restart()
+        evict_tablespaces(cluster)
+        with connect(cluster) as connection:
+            settings(connection, **BITMAP_SCANS, pg_lookahead__start_after=0)
+            settings(connection, pg_lookahead__method="aio")
+            query = (
+                "SELECT max((SELECT reads_in_flight FROM pg_lookahead_session() WHERE a >= 0))"
+                " FROM awaited WHERE a % 10 <> 5 AND a < 390"
+            )
+            require_node(connection, query, "Bitmap Heap Scan")
+            assert value(connection, query) > 0
+            assert value(connection, "SELECT reads_in_flight FROM pg_lookahead_session()") == 0
