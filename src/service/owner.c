@@ -81,16 +81,16 @@ la_owner_target_of(LaTarget *target, Relation rel, ForkNumber fork)
  * la_owner_end() before it gives that up; an abort does it for it.
  *
  * Returns false if all slots are taken, which is counted, or if the key is: two
- * scans under one key would move each other's position.  An index scan may not
- * have the last slots, and is not counted: method/worker.c advises the kernel
- * then.
+ * scans under one key would move each other's position.  One with a window
+ * (index scans, leaf pages, bitmaps) may not have the last slots, and is not
+ * counted: method/worker.c advises the kernel then.
  */
 bool
 la_owner_begin(LaOwnerRef *ref, const LaTarget *target, uint64 key)
 {
 	LaOwner    *owner = NULL;
-	bool		is_index_scan = target->most_ahead > 0;
-	int			nslots = LA_MAX_OWNERS - (is_index_scan ? LA_SPARE_OWNERS : 0);
+	bool		has_window = target->most_ahead > 0;
+	int			nslots = LA_MAX_OWNERS - (has_window ? LA_SPARE_OWNERS : 0);
 	bool		is_key_taken = false;
 
 	ref->owner = NULL;
@@ -98,7 +98,7 @@ la_owner_begin(LaOwnerRef *ref, const LaTarget *target, uint64 key)
 		return false;
 	if (la_nbegun >= nslots)
 	{
-		if (!is_index_scan)
+		if (!has_window)
 			pg_atomic_fetch_add_u64(&la_service->owners_refused, 1);
 		return false;
 	}
@@ -142,7 +142,7 @@ la_owner_begin(LaOwnerRef *ref, const LaTarget *target, uint64 key)
 
 	if (owner == NULL)
 	{
-		if (!is_key_taken && !is_index_scan)
+		if (!is_key_taken && !has_window)
 			pg_atomic_fetch_add_u64(&la_service->owners_refused, 1);
 		return false;
 	}

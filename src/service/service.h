@@ -35,7 +35,7 @@
 /* Slots for scans, and for commands that are followed. */
 #define LA_MAX_OWNERS			128
 
-/* Index scans leave so many of them to others: they can do without. */
+/* Scans with a window leave so many of them to others: they can do without. */
 #define LA_SPARE_OWNERS			32
 
 /* Room in a worker's queue; pg_lookahead.max_requests_per_worker uses less. */

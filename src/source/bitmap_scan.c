@@ -384,10 +384,8 @@ la_bitmap_settle(LaBitmapScan *scan)
 	if (scan->node->pstate != NULL || !scan->source.is_open)
 		return;
 	while (!la_window_is_empty(window) &&
-		   scan->source.named - (window->tail - window->head) < npages)
-		(void) la_window_step(window,
-							  window->queue[window->head &
-											(window->queue_size - 1)]);
+		   scan->source.named - la_window_length(window) < npages)
+		(void) la_window_step(window, la_window_first(window));
 }
 
 /*
@@ -424,13 +422,10 @@ la_bitmap_hold(LaBitmapScan *scan)
 static void
 la_bitmap_deepen(LaBitmapScan *scan)
 {
-	la_pace_waited(&scan->pace);
 	if (la_pace_distance(&scan->pace) <
 		(scan->visited - scan->visited_before) * LA_MAX_WASTE)
-	{
-		(void) la_pace_filled(&scan->pace, 1, 1);
-		la_pace_waited(&scan->pace);
-	}
+		la_pace_deepen(&scan->pace);
+	la_pace_waited(&scan->pace);
 }
 
 /*
@@ -447,8 +442,7 @@ la_bitmap_pass(LaBitmapScan *scan, int lead)
 		before = la_pace_distance(&scan->pace);
 		if (before > lead + LA_MIN_MAX_DISTANCE)
 			break;
-		la_pace_waited(&scan->pace);
-		(void) la_pace_filled(&scan->pace, 1, 1);
+		la_pace_deepen(&scan->pace);
 	} while (la_pace_distance(&scan->pace) != before);
 }
 
@@ -655,8 +649,7 @@ la_bitmap_step(LaBitmapScan *scan, BlockNumber blkno)
 
 	while (!la_window_is_empty(window))
 	{
-		BlockNumber next = window->queue[window->head &
-										 (window->queue_size - 1)];
+		BlockNumber next = la_window_first(window);
 
 		if (next > blkno)
 		{

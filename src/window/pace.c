@@ -474,6 +474,17 @@ la_pace_waited(LaPace *pace)
 }
 
 /*
+ * Look twice as far ahead from now on, as the next fill would after a wait.
+ */
+void
+la_pace_deepen(LaPace *pace)
+{
+	pace->distance = Min(pace->distance * 2, pace->max_distance);
+	pace->waits_since_fill = 0;
+	pace->empty_windows = 0;
+}
+
+/*
  * Look-ahead is of no use now: watch again, and begin carefully when waits come
  * back.
  */
@@ -553,7 +564,6 @@ la_pace_filled(LaPace *pace, int nblocks, int nreads)
 	pace->empty_windows = 0;
 
 	if (pace->waits_since_fill > 0)
-		pace->distance = Min(pace->distance * 2, pace->max_distance);
-	pace->waits_since_fill = 0;
+		la_pace_deepen(pace);
 	return false;
 }

@@ -244,7 +244,7 @@ la_window_collect(LaWindow *window, LaSource *source, int want)
 	Assert(want <= window->limit);
 
 	while (nbatch < want &&
-		   window->tail - window->head < window->queue_size)
+		   la_window_length(window) < window->queue_size)
 	{
 		BlockNumber blkno;
 		LaBlock    *block;
@@ -501,7 +501,7 @@ LaStep
 la_window_step(LaWindow *window, BlockNumber blkno)
 {
 	uint32		mask = window->queue_size - 1;
-	uint32		npositions = window->tail - window->head;
+	uint32		npositions = la_window_length(window);
 	uint32		i;
 
 	if (npositions == 0)

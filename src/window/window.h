@@ -98,6 +98,21 @@ typedef struct LaWindow
 	bool		is_closed;
 } LaWindow;
 
+/*
+ * Positions in the queue, and the first of them, if there is one.
+ */
+static inline uint32
+la_window_length(const LaWindow *window)
+{
+	return window->tail - window->head;
+}
+
+static inline BlockNumber
+la_window_first(const LaWindow *window)
+{
+	return window->queue[window->head & (window->queue_size - 1)];
+}
+
 extern LaWindow *la_window_open(MemoryContext parent, Relation rel,
 								const struct LaMethod *method, LaPace *pace,
 								LaCounters *counters,
