@@ -17,6 +17,10 @@ from support import Change, Connection, connect, gained, seed, settings
 
 SECONDS = 9
 
+# Each does its work so often, and all go on for longer if one needs it.
+ROUNDS = 3
+MOST_SECONDS = 60
+
 # What concurrent maintenance may answer, with or without look-ahead.
 ACCEPTED = (psycopg.errors.DeadlockDetected, psycopg.errors.LockNotAvailable)
 
@@ -24,12 +28,12 @@ Body = Callable[[Connection, random.Random], None]
 
 
 class Workers:
-    """Threads that do one thing again and again until the time is over."""
+    """Threads that do one thing again and again for a while."""
 
     def __init__(self, cluster: Cluster, *, statement_timeout: str) -> None:
         self.cluster = cluster
         self.statement_timeout = statement_timeout
-        self.end = time.monotonic() + SECONDS
+        self.start = time.monotonic()
         self.failures: list[BaseException] = []
         self.done: dict[str, int] = {}
         self.changes: list[Change] = []
@@ -41,13 +45,19 @@ class Workers:
         self.threads.append(thread)
         thread.start()
 
+    def _is_over(self) -> bool:
+        seconds = time.monotonic() - self.start
+        if self.failures or seconds >= MOST_SECONDS:
+            return True
+        return seconds >= SECONDS and all(n >= ROUNDS for n in list(self.done.values()))
+
     def _run(self, name: str, body: Body, conf: dict[str, object]) -> None:
         choice = random.Random(f"{seed()} {name}")
         try:
             with connect(self.cluster) as connection:
                 settings(connection, statement_timeout=self.statement_timeout, **conf)
                 with gained(connection) as change:
-                    while time.monotonic() < self.end and not self.failures:
+                    while not self._is_over():
                         try:
                             body(connection, choice)
                         except ACCEPTED:
@@ -61,11 +71,11 @@ class Workers:
     def join(self) -> None:
         """Wait for all; each must have done its work several times without an error."""
         for thread in self.threads:
-            thread.join(SECONDS + 60)
+            thread.join(MOST_SECONDS + 60)
             assert not thread.is_alive()
         if self.failures:
             raise self.failures[0]
-        assert all(count > 2 for count in self.done.values()), self.done
+        assert all(n >= ROUNDS for n in self.done.values()), self.done
         assert not any(change.errors for change in self.changes)
 
     @property
