@@ -101,8 +101,6 @@
 
 int64		la_leaf_own_reads = 0;
 
-/* All leaf scans of running queries. */
-
 /* Those of bitmap index scans, by their descriptors. */
 static ladesc_hash *la_bitmaps = NULL;
 

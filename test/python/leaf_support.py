@@ -473,11 +473,6 @@ def start(cluster: Cluster, variant: Variant, case: Case, **more: object) -> Con
     return connection
 
 
-def without_look_ahead(connection: Connection, query: str) -> list[Row]:
-    found = rows_without(connection, query)
-    return found
-
-
 def fetch(connection: Connection, query: str, sizes: tuple[int, ...]) -> list[Row]:
     """Draw rows through a cursor, now so many and now so many."""
     found: list[Row] = []
@@ -498,7 +493,7 @@ def check_afterwards(cluster: Cluster, connection: Connection, case: Case) -> No
     settings(connection, statement_timeout="60s")
     assert session(connection).reads_in_flight == 0
     no_pins(cluster)
-    expected = without_look_ahead(connection, case.query)
+    expected = rows_without(connection, case.query)
     chill(connection, case)
     with leaves_of(connection, case.index) as leaves:
         assert rows(connection, case.query) == expected

@@ -36,7 +36,6 @@ from leaf_support import (
     fetch,
     leaves_of,
     start,
-    without_look_ahead,
 )
 from support import (
     INDEX_SCANS,
@@ -52,6 +51,7 @@ from support import (
     plan_nodes,
     require_node,
     rows,
+    rows_without,
     script,
     seed,
     settings,
@@ -83,7 +83,7 @@ def test_same_rows(tables: Cluster, variant: Variant, name: str) -> None:
         require_node(connection, case.query, case.kind, case.index)
         if case.above:
             require_node(connection, case.query, case.above)
-        without = without_look_ahead(connection, case.query)
+        without = rows_without(connection, case.query)
         assert bool(without) is (name not in {
             "no_row", "beyond", "contradiction", "empty", "empty_backward", "emptied",
             "emptied_backward", "bitmap_no_row", "no_value", "bitmap_no_value",
@@ -120,7 +120,7 @@ def test_cursor(tables: Cluster, variant: Variant, name: str, sizes: tuple[int, 
     case = CASES[name]
     with connect(tables) as connection:
         settings(connection, **case.plan)
-        without = without_look_ahead(connection, case.query)
+        without = rows_without(connection, case.query)
         use(connection, variant)
         chill(connection, case)
         with leaves_of(connection, case.index) as leaves, gained(connection) as change:
@@ -306,7 +306,7 @@ def test_random_queries(tables: Cluster, variant: Variant) -> None:
             ):
                 continue
             accepted += 1
-            without = without_look_ahead(connection, case.query)
+            without = rows_without(connection, case.query)
             distance = choice.choice((8, 64, 256, 4096))
             use(connection, variant, pg_lookahead__max_distance=distance)
             chill(connection, case)
@@ -336,7 +336,7 @@ def test_tiny_shared_buffers(own_cluster: NewCluster, server: Server) -> None:
             for name in ("forward", "backward", "grown_backward", "plain_grown", "bitmap"):
                 case = CASES[name]
                 settings(connection, **case.plan, pg_lookahead__method=method)
-                without = without_look_ahead(connection, case.query)
+                without = rows_without(connection, case.query)
                 with leaves_of(connection, case.index) as leaves:
                     assert rows(connection, case.query) == without
                 assert leaves.blocks_issued > 0
@@ -356,7 +356,7 @@ def test_limit(tables: Cluster, variant: Variant, name: str, n: int) -> None:
     with connect(tables) as connection:
         settings(connection, **case.plan)
         require_node(connection, query, case.kind, case.index)
-        without = without_look_ahead(connection, query)
+        without = rows_without(connection, query)
         use(connection, variant)
         chill(connection, case)
         with leaves_of(connection, case.index) as leaves, gained(connection):
@@ -378,7 +378,7 @@ def test_early_end(tables: Cluster, variant: Variant, name: str, n: int) -> None
     with connect(tables) as connection:
         settings(connection, **case.plan)
         require_node(connection, query, case.kind, case.index)
-        without = without_look_ahead(connection, query)
+        without = rows_without(connection, query)
         use(connection, variant)
         chill(connection, case)
         with leaves_of(connection, case.index) as leaves, gained(connection):
@@ -396,7 +396,7 @@ def test_scroll(tables: Cluster, variant: Variant, name: str) -> None:
     with connect(tables) as connection:
         settings(connection, **case.plan)
         settings(connection, pg_lookahead__max_distance=choice.choice((8, 64, 256)))
-        expected = without_look_ahead(connection, case.query)
+        expected = rows_without(connection, case.query)
         use(connection, variant)
         chill(connection, case)
         oracle = Oracle(expected)
@@ -416,7 +416,7 @@ def test_scroll(tables: Cluster, variant: Variant, name: str) -> None:
 def test_with_hold(tables: Cluster, variant: Variant) -> None:
     case = CASES["backward"]
     with start(tables, variant, case) as connection:
-        expected = without_look_ahead(connection, case.query)
+        expected = rows_without(connection, case.query)
         chill(connection, case)
         with leaves_of(connection, case.index) as leaves:
             connection.execute(f"BEGIN; DECLARE c CURSOR WITH HOLD FOR {case.query}")
@@ -450,7 +450,7 @@ def test_rescans(tables: Cluster, variant: Variant, name: str) -> None:
     with connect(tables) as connection:
         settings(connection, **case.plan, enable_mergejoin="off")
         require_node(connection, query, ONLY, index)
-        without = without_look_ahead(connection, query)
+        without = rows_without(connection, query)
         use(connection, variant)
         chill(connection, case)
         with leaves_of(connection, index) as leaves, gained(connection) as change:
@@ -478,7 +478,7 @@ def test_rescans_of_a_bitmap(tables: Cluster, variant: Variant, name: str) -> No
     with connect(tables) as connection:
         settings(connection, **{**case.plan, "enable_sort": "on"}, enable_mergejoin="off")
         require_node(connection, query, BITMAP, index)
-        without = without_look_ahead(connection, query)
+        without = rows_without(connection, query)
         use(connection, variant)
         chill(connection, case)
         with leaves_of(connection, index) as leaves, gained(connection) as change:
@@ -540,7 +540,7 @@ def test_mark_and_restore(tables: Cluster, variant: Variant, kind: str) -> None:
         settings(connection, **case.plan, enable_nestloop="off")
         require_node(connection, query, "Merge Join")
         require_node(connection, query, kind, "leafy_be")
-        without = without_look_ahead(connection, query)
+        without = rows_without(connection, query)
         assert len(without) > 10000
         use(connection, variant)
         chill(connection, case)
@@ -556,7 +556,7 @@ def test_two_scans_of_one_index(tables: Cluster, variant: Variant) -> None:
     """Two cursors over one index, in two directions, by turns."""
     forward, backward = CASES["forward"], CASES["backward"]
     with start(tables, variant, forward) as connection:
-        up, down = (without_look_ahead(connection, case.query) for case in (forward, backward))
+        up, down = (rows_without(connection, case.query) for case in (forward, backward))
         chill(connection, forward)
         with gained(connection) as change:
             connection.execute("BEGIN")
@@ -607,7 +607,7 @@ def test_parallel(tables: Cluster, variant: Variant, name: str, leader: str) -> 
         assert any(node["Node Type"].startswith("Gather") for node in nodes), nodes
         scan = "Bitmap Heap Scan" if kind == BITMAP else kind
         assert any(n["Node Type"] == scan and n["Parallel Aware"] for n in nodes), nodes
-        without = without_look_ahead(connection, query)
+        without = rows_without(connection, query)
         use(connection, variant)
         # On a busy machine the process that looks ahead may find nothing left.
         for _ in range(10):
@@ -632,7 +632,7 @@ def test_parallel_processes_do_not_wait_for_each_other(tables: Cluster, variant:
     case = Case(query, kind, index)
     with connect(tables) as connection:
         settings(connection, **{**ORDERED, **PARALLEL}, statement_timeout="20s")
-        without = without_look_ahead(connection, query)
+        without = rows_without(connection, query)
         use(connection, variant)
         for i in range(60):
             settings(connection, parallel_leader_participation="on" if i % 2 else "off")
@@ -658,7 +658,7 @@ def test_kinds_of_tables(tables: Cluster, variant: Variant, kind: str, direction
         ):
             settings(connection, **ORDERED)
             require_node(connection, query, node, "kept_k")
-            without = without_look_ahead(connection, query)
+            without = rows_without(connection, query)
             use(connection, variant)
             for sizes in ((20000,), (13, 400)):
                 cold(connection, "kept")
@@ -695,7 +695,7 @@ def test_switches(tables: Cluster, variant: Variant) -> None:
 def test_switched_in_the_middle(tables: Cluster, variant: Variant) -> None:
     case = CASES["backward"]
     with start(tables, variant, case) as connection:
-        expected = without_look_ahead(connection, case.query)
+        expected = rows_without(connection, case.query)
         chill(connection, case)
         connection.execute(f"BEGIN; DECLARE c CURSOR FOR {case.query}")
         found: list[Row] = []
@@ -776,7 +776,7 @@ def test_who_reads(
         require_node(connection, case.query, case.kind, case.index)
         if service:
             until_served(connection)
-        answer = without_look_ahead(connection, case.query)
+        answer = rows_without(connection, case.query)
         chill(connection, case)
         (shown,) = shown_leaves(connection, case.query)
         assert shown["Method"] == expected
@@ -924,7 +924,7 @@ def test_rows_are_right_with_defaults(defaults: Cluster) -> None:
         for name in ("forward", "backward", "grown", "grown_backward", "plain_grown", "bitmap"):
             case = CASES[name]
             settings(connection, **case.plan)
-            without = without_look_ahead(connection, case.query)
+            without = rows_without(connection, case.query)
             ice_cold(defaults, connection, case.table)
             cold_index(connection, case.index)
             connection.execute("CHECKPOINT")

@@ -37,7 +37,6 @@ from leaf_support import (
     create,
     leaves_of,
     start,
-    without_look_ahead,
 )
 from support import (
     SEQUENTIAL_SCANS,
@@ -52,6 +51,7 @@ from support import (
     pins,
     require_node,
     rows,
+    rows_without,
     script,
     seed,
     session,
@@ -135,7 +135,7 @@ def test_subtransactions(tables: Cluster, variant: Variant) -> None:
     case = CASES["grown_backward"]
     choice = random.Random(seed())
     with start(tables, variant, case) as connection:
-        expected = without_look_ahead(connection, case.query)
+        expected = rows_without(connection, case.query)
         chill(connection, case)
         connection.execute(f"BEGIN; DECLARE c CURSOR FOR {case.query}")
         found: list[Row] = []
@@ -155,7 +155,7 @@ def test_subtransactions(tables: Cluster, variant: Variant) -> None:
 def test_cursor_of_a_subtransaction(tables: Cluster, variant: Variant) -> None:
     case = CASES["backward"]
     with start(tables, variant, case) as connection:
-        expected = without_look_ahead(connection, case.query)[:3000]
+        expected = rows_without(connection, case.query)[:3000]
         connection.execute("BEGIN")
         for _ in range(3):
             connection.execute(f"SAVEPOINT s; DECLARE c CURSOR FOR {case.query}")
@@ -281,7 +281,7 @@ def test_changes_under_the_cursor(tables: Cluster, variant: Variant) -> None:
         query = f"SELECT k, id FROM kept_open WHERE k > 0 ORDER BY k {direction}"
         with start(tables, variant, case) as connection, connect(tables) as other:
             require_node(connection, query, PLAIN, "kept_open_k")
-            expected = without_look_ahead(connection, query)
+            expected = rows_without(connection, query)
             chill(connection, case)
             connection.execute(f"BEGIN; DECLARE c CURSOR FOR {query}")
             found: list[Row] = []
@@ -716,7 +716,7 @@ def check_on_standby(
 ) -> None:
     with connect(primary) as connection:
         settings(connection, **ORDERED)
-        expected = without_look_ahead(connection, query)
+        expected = rows_without(connection, query)
     caught_up(primary, standby)
     with connect(standby) as connection:
         use(connection, variant, **ORDERED)
