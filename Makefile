@@ -11,16 +11,16 @@ OBJS = \
 	src/settings.o \
 	src/hook/executor.o \
 	src/hook/explain.o \
-	src/hook/explained.o \
 	src/hook/index_am.o \
+	src/hook/relation.o \
 	src/hook/utility.o \
-	src/hook/extend_explain.o \
-	src/hook/extend_hooks.o \
 	src/extend/extend_stats.o \
 	src/extend/file_extend.o \
+	src/extend/fill.o \
 	src/extend/heap_extend.o \
 	src/extend/index_extend.o \
 	src/extend/load.o \
+	src/extend/load_table.o \
 	src/extend/space.o \
 	src/extend/spare.o \
 	src/source/bitmap_blocks.o \
@@ -32,7 +32,9 @@ OBJS = \
 	src/source/leaf_scan.o \
 	src/source/leaf_walk.o \
 	src/source/maintenance.o \
+	src/source/plan_walk.o \
 	src/source/progress.o \
+	src/source/query.o \
 	src/source/scout.o \
 	src/source/seq_scan.o \
 	src/source/vm_runs.o \
@@ -56,6 +58,8 @@ OBJS = \
 	src/service/status.o \
 	src/service/worker.o \
 	src/report/counters.o \
+	src/report/explain_scans.o \
+	src/report/explain_space.o \
 	src/report/views.o
 
 PG_CPPFLAGS = -I$(srcdir)/src

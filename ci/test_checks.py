@@ -90,7 +90,7 @@ class Documented(Copy):
         self.assertIn("no section `la_new`", problems)
 
     def test_an_explain_label(self) -> None:
-        self.replace("src/hook/explain.c", '"Depth Reached"', '"Depth"')
+        self.replace("src/report/explain_scans.c", '"Depth Reached"', '"Depth"')
         self.expect("documented", "explain.c", '"Depth"')
 
     def test_a_message(self) -> None:

@@ -71,8 +71,8 @@ _PG_init(void)
 
 	/* Stage 3: hooks. */
 	la_executor_hooks_install();
-	la_explain_hooks_install();
-	la_owner_hooks_install();
 	la_utility_hooks_install();
-	la_extend_hooks_install();
+	la_relation_hooks_install();
+	la_explain_hooks_install();
+	la_owner_callbacks_register();
 }

@@ -18,7 +18,7 @@ from .versions import find
 
 REFERENCE = "docs/reference.md"
 README = "README.md"
-EXPLAIN = "src/hook/explain.c"
+EXPLAIN = "src/report/explain_scans.c"
 METHOD = "src/method/method.c"
 MESSAGES = ("errmsg", "errdetail", "errhint", "GUC_check_errdetail", "GUC_check_errhint")
 

@@ -8,12 +8,14 @@
  *	file_extend.c	how the file is made longer where the server cannot do it
  *					in one piece (15)
  *	index_extend.c	indexes that are being built
+ *	fill.c			INSERT, UPDATE, MERGE: looks as the rows come
  *	load.c			COPY, CREATE TABLE AS, materialized views: pages through
- *					the statement's own insert state
+ *					the statement's own insert state (load.h)
+ *	load_table.c	which table that is
  *	spare.c			what was added and is not used yet, and the planner
  *	extend_stats.c	counters
- *	../hook/extend_hooks.c	who calls all this
- *	../hook/extend_explain.c	what EXPLAIN shows of it
+ *	../hook/		who calls all this
+ *	../report/explain_space.c	what EXPLAIN shows of it
  *
  * Copyright (c) 2026, the pg_lookahead authors
  *
@@ -29,7 +31,6 @@
 #include "nodes/pathnodes.h"
 #include "storage/block.h"
 #include "storage/buf.h"
-#include "tcop/dest.h"
 #include "utils/rel.h"
 
 /*
@@ -111,6 +112,7 @@ typedef struct LaGrowth
 } LaGrowth;
 
 /* heap_extend.c */
+extern bool la_extend_enabled(void);
 extern bool la_extend_wanted(Relation rel);
 extern bool la_toast_is_used(Oid toast);
 extern uint32 la_extend_step(BlockNumber nblocks);
@@ -140,31 +142,6 @@ extern uint32 la_file_room(BlockNumber nblocks, uint32 npages);
 extern bool la_file_ends_at(Relation rel, BlockNumber nblocks);
 extern bool la_file_extend(Relation rel, BlockNumber nblocks, uint32 npages);
 
-/* load.c: a load is a COPY FROM or the like, from its begin to its end */
-typedef struct LaLoad LaLoad;
-
-struct LaLoad
-{
-	LaLoad	   *outer;			/* of a statement that runs this one */
-	Relation	rel;			/* NULL: not known yet, or not ours */
-	ResourceOwner owner;		/* has the relations open */
-	Oid			toast_oid;		/* its table for large values, or InvalidOid */
-	Relation	toast;			/* the same once it is in use, or NULL */
-	uint32		toast_turn;		/* see la_load_open_toast() */
-	BlockNumber toast_seen;		/* page of that which was looked at last */
-	LaGrowth	toast_growth;
-	BlockNumber seen;			/* page that was looked at last */
-	LaGrowth	growth;
-	BlockNumber pool_first;		/* pages that only this load knows of */
-	BlockNumber pool_last;
-	BlockNumber next_free;		/* what it had not used when last seen */
-	BlockNumber last_free;
-};
-
-extern void la_load_begin(LaLoad *load);
-extern void la_load_attach(LaLoad *load, Oid relid);
-extern void la_load_end(LaLoad *load, bool is_good);
-
 /* index_extend.c */
 extern void la_index_builds_begin(void);
 extern void la_index_builds_end(bool is_good);
@@ -179,13 +156,11 @@ extern void la_extend_count(const LaExtendCounters *change);
 extern void la_extend_shmem_request(void);
 extern void la_extend_shmem_startup(void);
 
-/* hook/extend_hooks.c */
-extern void la_extend_hooks_install(void);
-extern bool la_extend_made(const ModifyTableState *modify,
-						   LaExtendCounters *counters);
-
-/* hook/extend_explain.c */
-extern void la_space_explain_install(void);
-extern void la_space_query_ends(QueryDesc *desc, List *modifies);
+/* fill.c */
+extern void la_fill_begin(const QueryDesc *desc);
+extern void la_fill_end(const QueryDesc *desc);
+extern List *la_fill_nodes(const EState *estate);
+extern bool la_fill_made(const ModifyTableState *modify,
+						 LaExtendCounters *counters);
 
 #endif							/* LA_EXTEND_H */

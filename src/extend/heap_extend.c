@@ -67,6 +67,35 @@ static struct
 }			la_seen_ending;
 
 /*
+ * May pages that are not in the WAL be in the free space map?  Before 15.7 and
+ * 16.3 the server does not see that the map, which reaches a standby, names
+ * pages that the table does not have there: after a promotion inserts fail.
+ */
+static bool
+la_map_is_checked(void)
+{
+	int			version = atoi(GetConfigOption("server_version_num", false,
+											   false));
+
+	return version >= 160003 || (version >= 150007 && version < 160000);
+}
+
+/*
+ * Are tables to grow ahead in this session?
+ */
+bool
+la_extend_enabled(void)
+{
+	static int	is_checked = -1;
+
+	if (!la_enabled || la_heap_extend_size == 0)
+		return false;
+	if (is_checked < 0)
+		is_checked = la_map_is_checked();
+	return is_checked > 0;
+}
+
+/*
  * Is it a table that may grow ahead?
  */
 bool

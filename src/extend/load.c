@@ -21,7 +21,7 @@
  * still empty at the end, the pages tell.
  *
  * The routine is put back at each end of the statement, an error included: the
- * frame that has put it there (hook/extend_hooks.c) catches that, and has the
+ * frame that has put it there (see load_table.c) catches that, and has the
  * relation open for as long.  If an invalidation rebuilds the relation cache
  * entry it gets heap's routine by itself.
  *
@@ -50,7 +50,7 @@
 #include "access/relation.h"
 #include "access/tableam.h"
 #include "compat.h"
-#include "extend/extend.h"
+#include "extend/load.h"
 #include "settings.h"
 
 /*

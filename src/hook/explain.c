@@ -1,26 +1,16 @@
 /*-------------------------------------------------------------------------
  *
  * explain.c
- *	  Shows in EXPLAIN (ANALYZE) what was looked ahead.
+ *	  Lets EXPLAIN (ANALYZE) show what we did.
  *
- * 18 calls us for every plan node; the line stands under its scan:
+ * 18 calls us for every plan node that it prints.  15 to 17 do not, so we
+ * remember what is being explained, and what is to be shown is added when that
+ * query ends: EXPLAIN sees to that after it has printed the plan and before it
+ * prints the execution time.  A query that it calls, of a function, say, has
+ * another text.
  *
- *	->  Index Scan using t_a on t (actual rows=1000.00 loops=1)
- *		  Index Cond: (a < 1000)
- *		  Look-Ahead: method=advice issued=953 used=953 wasted=0 hit=31 ...
- *		  Leaf Look-Ahead: method=advice issued=16 used=16 wasted=0 hit=0 ...
- *
- * It is information on I/O, so it is shown when BUFFERS is on, which is the
- * default of ANALYZE there.
- *
- * 15 to 17 have no such call.  There a summary is added when the query ends
- * (explained.c), when SUMMARY is on, which is the default of ANALYZE:
- *
- *	Look-Ahead:
- *	  Index Scan using t_a on t: method=advice issued=953 ...
- *	  Index Scan using t_a on t, leaf pages: method=advice issued=16 ...
- *
- * A scan that never looked ahead shows nothing.
+ * EXPLAIN EXECUTE does not come by this hook before 18, so it shows nothing of
+ * ours there.
  *
  * Copyright (c) 2026, the pg_lookahead authors
  *
@@ -28,291 +18,105 @@
  */
 #include "postgres.h"
 
-#include "access/parallel.h"
-#include "compat.h"
-#include "hook/explained.h"
 #include "hook/hooks.h"
-#include "parser/parsetree.h"
-#include "utils/builtins.h"
-#include "utils/lsyscache.h"
-#include "utils/memutils.h"
+#include "report/explain.h"
 
 #if LA_HAVE_NODE_HOOK
+
 static explain_per_node_hook_type prev_explain_per_node = NULL;
-#endif
 
-/*
- * The counters of one scan node, those of parallel workers included.  Returns
- * the method, or NULL if no process looked ahead.
- */
-static const char *
-la_scan_counters(const LaQuery *query, const LaFollowed *scan,
-				 LaCounters *counters)
-{
-	*counters = scan->counters;
-	if (query->is_parallel && !IsParallelWorker())
-		(void) la_parallel_collect(la_followed_key(scan), counters);
-	if (counters->scans_total == 0)
-		return NULL;
-
-	/* Only workers looked ahead: they chose as we would. */
-	if (scan->method_name == NULL)
-		return "parallel workers";
-	return scan->method_name;
-}
-
-/*
- * One line, for the text format.
- */
-static void
-la_append_line(StringInfo out, const char *method, const LaCounters *counters)
-{
-	appendStringInfo(out, "method=%s issued=" INT64_FORMAT " used=" INT64_FORMAT
-					 " wasted=" INT64_FORMAT " hit=" INT64_FORMAT
-					 " waits=" INT64_FORMAT " depth=%d",
-					 method,
-					 counters->blocks_issued_total,
-					 counters->blocks_used_total,
-					 counters->blocks_wasted_total,
-					 counters->blocks_hit_total,
-					 counters->waits_total,
-					 counters->depth_max);
-}
-
-/*
- * Properties, for the other formats.
- */
-static void
-la_show_properties(const char *method, const LaCounters *counters,
-				   struct ExplainState *es)
-{
-	ExplainPropertyText("Method", method, es);
-	ExplainPropertyInteger("Blocks Issued", NULL,
-						   counters->blocks_issued_total, es);
-	ExplainPropertyInteger("Blocks Used", NULL,
-						   counters->blocks_used_total, es);
-	ExplainPropertyInteger("Blocks Wasted", NULL,
-						   counters->blocks_wasted_total, es);
-	ExplainPropertyInteger("Blocks Hit", NULL,
-						   counters->blocks_hit_total, es);
-	ExplainPropertyInteger("Waits", NULL, counters->waits_total, es);
-	ExplainPropertyInteger("Depth Reached", NULL, counters->depth_max, es);
-}
-
-#if LA_HAVE_NODE_HOOK
-
-/*
- * 18: EXPLAIN prints a plan node.
- */
 static void
 la_explain_per_node(PlanState *planstate, List *ancestors,
 					const char *relationship, const char *plan_name,
-					struct ExplainState *es)
+					ExplainState *es)
 {
-	LaQuery    *query;
-	dlist_iter	iter;
-
 	if (prev_explain_per_node)
 		prev_explain_per_node(planstate, ancestors, relationship, plan_name,
 							  es);
-
 	if (!es->analyze || !es->buffers)
 		return;
-	query = la_query_of(planstate->state);
-	if (query == NULL)
-		return;
-
-	dlist_foreach(iter, &query->scans.list)
-	{
-		LaFollowed *scan = dlist_container(LaFollowed, query_link, iter.cur);
-		LaCounters	counters;
-		const char *method;
-		const char *label;
-
-		if (scan->node != planstate)
-			continue;
-		method = la_scan_counters(query, scan, &counters);
-		if (method == NULL)
-			continue;
-		label = scan->reads_leaves ? "Leaf Look-Ahead" : "Look-Ahead";
-		if (es->format == EXPLAIN_FORMAT_TEXT)
-		{
-			ExplainIndentText(es);
-			appendStringInfo(es->str, "%s: ", label);
-			la_append_line(es->str, method, &counters);
-			appendStringInfoChar(es->str, '\n');
-		}
-		else
-		{
-			ExplainOpenGroup(label, label, true, es);
-			la_show_properties(method, &counters, es);
-			ExplainCloseGroup(label, label, true, es);
-		}
-	}
+	la_explain_scans_of(planstate, es);
+	la_explain_space_of(planstate, es);
 }
 
 /*
- * 18: the plan nodes have shown all.
+ * A query ends: the plan nodes have shown all.
  */
 void
-la_explain_query_ends(LaQuery *query)
+la_explain_query_ends(const QueryDesc *desc)
 {
-}
-
-#else
-
-/*
- * One scan in the summary.
- */
-static void
-la_show_scan(const LaFollowed *scan, const char *method,
-			 const LaCounters *counters, ExplainState *es)
-{
-	Scan	   *plan = (Scan *) scan->node->plan;
-	const char *relation = OidIsValid(scan->heap_oid) ?
-		get_rel_name(scan->heap_oid) : NULL;
-	const char *index = OidIsValid(scan->index_oid) ?
-		get_rel_name(scan->index_oid) : NULL;
-	const char *alias;
-	ScanDirection direction = ForwardScanDirection;
-	const char *type;
-
-	switch (nodeTag(plan))
-	{
-		case T_IndexScan:
-			type = "Index Scan";
-			direction = ((IndexScan *) plan)->indexorderdir;
-			break;
-		case T_IndexOnlyScan:
-			type = "Index Only Scan";
-			direction = ((IndexOnlyScan *) plan)->indexorderdir;
-			break;
-		case T_BitmapIndexScan:
-			type = "Bitmap Index Scan";
-			break;
-		case T_BitmapHeapScan:
-			type = "Bitmap Heap Scan";
-			break;
-		default:
-			type = plan->plan.parallel_aware ? "Parallel Seq Scan" : "Seq Scan";
-			break;
-	}
-
-	alias = list_nth(es->rtable_names, plan->scanrelid - 1);
-	if (alias == NULL)
-		alias = rt_fetch(plan->scanrelid, es->rtable)->eref->aliasname;
-	if (es->format == EXPLAIN_FORMAT_TEXT)
-	{
-		appendStringInfo(es->str, "  %s%s", type,
-						 ScanDirectionIsBackward(direction) ? " Backward" : "");
-		if (index != NULL)
-			appendStringInfo(es->str, relation ? " using %s" : " on %s",
-							 quote_identifier(index));
-		if (relation != NULL)
-		{
-			appendStringInfo(es->str, " on %s", quote_identifier(relation));
-			if (strcmp(alias, relation) != 0)
-				appendStringInfo(es->str, " %s", quote_identifier(alias));
-		}
-		if (scan->reads_leaves)
-			appendStringInfoString(es->str, ", leaf pages");
-		appendStringInfoString(es->str, ": ");
-		la_append_line(es->str, method, counters);
-		appendStringInfoChar(es->str, '\n');
-		return;
-	}
-	ExplainOpenGroup("Scan", NULL, true, es);
-	ExplainPropertyText("Node Type", type, es);
-	if (index != NULL && relation != NULL)
-		ExplainPropertyText("Scan Direction",
-							ScanDirectionIsBackward(direction) ?
-							"Backward" : "Forward", es);
-	if (relation != NULL)
-	{
-		ExplainPropertyText("Relation Name", relation, es);
-		ExplainPropertyText("Alias", alias, es);
-	}
-	if (index != NULL)
-		ExplainPropertyText("Index Name", index, es);
-	ExplainPropertyText("Looks Ahead Of", scan->reads_leaves ?
-						"index leaf pages" : "table blocks", es);
-	la_show_properties(method, counters, es);
-	ExplainCloseGroup("Scan", NULL, true, es);
-}
-
-static int
-la_compare_places(const ListCell *a, const ListCell *b)
-{
-	const LaFollowed *one = lfirst(a);
-	const LaFollowed *other = lfirst(b);
-
-	if (one->place != other->place)
-		return one->place < other->place ? -1 : 1;
-	return (int) one->reads_leaves - (int) other->reads_leaves;
 }
 
 /*
- * The scans of a query as they stand in its plan: not all are made when it
- * starts.
- */
-static List *
-la_in_order_of_plan(LaQuery *query)
-{
-	List	   *scans = NIL;
-	dlist_iter	iter;
-
-	dlist_foreach(iter, &query->scans.list)
-		scans = lappend(scans, dlist_container(LaFollowed, query_link,
-											   iter.cur));
-	list_sort(scans, la_compare_places);
-	return scans;
-}
-
-/*
- * 15 to 17: a query that we follow ends.  If it is the one that is explained,
- * add the summary to what was printed of it.
- */
-void
-la_explain_query_ends(LaQuery *query)
-{
-	ExplainState *es = la_explained_by(query->desc);
-	bool		is_open = false;
-	ListCell   *lc;
-
-	if (es == NULL)
-		return;
-
-	foreach(lc, la_in_order_of_plan(query))
-	{
-		LaFollowed *scan = lfirst(lc);
-		LaCounters	counters;
-		const char *method = la_scan_counters(query, scan, &counters);
-
-		if (method == NULL)
-			continue;
-		if (!is_open && es->format == EXPLAIN_FORMAT_TEXT)
-			appendStringInfoString(es->str, "Look-Ahead:\n");
-		else if (!is_open)
-			ExplainOpenGroup("Look-Ahead", "Look-Ahead", false, es);
-		is_open = true;
-		la_show_scan(scan, method, &counters, es);
-	}
-	if (is_open && es->format != EXPLAIN_FORMAT_TEXT)
-		ExplainCloseGroup("Look-Ahead", "Look-Ahead", false, es);
-}
-
-#endif							/* LA_HAVE_NODE_HOOK */
-
-/*
- * Put ourselves into EXPLAIN's hooks.
+ * Put ourselves into EXPLAIN's hook.
  */
 void
 la_explain_hooks_install(void)
 {
-#if LA_HAVE_NODE_HOOK
 	prev_explain_per_node = explain_per_node_hook;
 	explain_per_node_hook = la_explain_per_node;
-#else
-	la_explained_hook_install();
-#endif
 }
+
+#else							/* !LA_HAVE_NODE_HOOK */
+
+static ExplainOneQuery_hook_type prev_ExplainOneQuery = NULL;
+
+/* What is being explained; NULL if nothing, or without a summary. */
+static ExplainState *la_explained = NULL;
+static const char *la_explained_text = NULL;
+
+/*
+ * EXPLAIN plans and runs one query.
+ */
+static void
+la_ExplainOneQuery(Query *query, int cursorOptions, IntoClause *into,
+				   ExplainState *es, const char *queryString,
+				   ParamListInfo params, QueryEnvironment *queryEnv)
+{
+	ExplainState *save_explained = la_explained;
+	const char *save_text = la_explained_text;
+
+	la_explained = (es->analyze && es->summary) ? es : NULL;
+	la_explained_text = queryString;
+	PG_TRY();
+	{
+		if (prev_ExplainOneQuery)
+			prev_ExplainOneQuery(query, cursorOptions, into, es, queryString,
+								 params, queryEnv);
+		else
+			la_standard_ExplainOneQuery(query, cursorOptions, into, es,
+										queryString, params, queryEnv);
+	}
+	PG_FINALLY();
+	{
+		la_explained = save_explained;
+		la_explained_text = save_text;
+	}
+	PG_END_TRY();
+}
+
+/*
+ * A query ends, and its counters are complete.  If it is the one that is
+ * explained, and measured, add what there is to show.
+ */
+void
+la_explain_query_ends(const QueryDesc *desc)
+{
+	if (la_explained == NULL || desc->sourceText != la_explained_text ||
+		desc->instrument_options == 0)
+		return;
+	la_explain_space(desc, la_explained);
+	la_explain_scans(desc, la_explained);
+}
+
+/*
+ * Put ourselves into EXPLAIN's hook.
+ */
+void
+la_explain_hooks_install(void)
+{
+	prev_ExplainOneQuery = ExplainOneQuery_hook;
+	ExplainOneQuery_hook = la_ExplainOneQuery;
+}
+
+#endif							/* LA_HAVE_NODE_HOOK */

@@ -3,6 +3,9 @@
  * hooks.h
  *	  Installs our functions in PostgreSQL's hook variables.
  *
+ * One file for each part of the server, and one function for each hook; what
+ * they call says in which order our parts come.
+ *
  * Copyright (c) 2026, the pg_lookahead authors
  *
  *-------------------------------------------------------------------------
@@ -10,27 +13,19 @@
 #ifndef LA_HOOKS_H
 #define LA_HOOKS_H
 
-#include "lib/stringinfo.h"
-#include "source/followed.h"
+#include "executor/execdesc.h"
 
-/* A query of which we follow scans. */
-typedef struct LaQuery
-{
-	dlist_node	link;			/* in the list of running queries */
-	QueryDesc  *desc;
-	EState	   *estate;
-	bool		is_parallel;	/* workers may have their share */
-	dlist_head	nodes;			/* LaIndexNode */
-	LaScans		scans;
-} LaQuery;
-
+/* executor.c */
 extern void la_executor_hooks_install(void);
-extern LaQuery *la_query_of(EState *estate);
-extern int	la_reads_in_flight(void);
 
-extern void la_explain_hooks_install(void);
-extern void la_explain_query_ends(LaQuery *query);
-
+/* utility.c */
 extern void la_utility_hooks_install(void);
+
+/* relation.c */
+extern void la_relation_hooks_install(void);
+
+/* explain.c */
+extern void la_explain_hooks_install(void);
+extern void la_explain_query_ends(const QueryDesc *desc);
 
 #endif							/* LA_HOOKS_H */

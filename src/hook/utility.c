@@ -1,12 +1,18 @@
 /*-------------------------------------------------------------------------
  *
  * utility.c
- *	  Tells the watcher that a command begins which it may want to follow.
+ *	  Passes on to our parts which commands go past the executor.
  *
- * The watcher (source/maintenance.c) would see the command by itself, within
- * half a second.  That is all that happens here: a latch is set before the
- * command runs, and nothing of ours is in its path.  Autovacuum comes through
- * no hook and is found by looking.
+ *	VACUUM, ANALYZE, CREATE INDEX, REINDEX, CLUSTER, COPY TO
+ *				The watcher (source/maintenance.c) would see the command by
+ *				itself, within half a second.  All that happens here is that
+ *				a latch is set before it runs; nothing of ours is in its
+ *				path.  Autovacuum comes through no hook and is found by
+ *				looking.
+ *	CREATE INDEX, REINDEX, ALTER TABLE
+ *				space for what they build: extend/index_extend.c
+ *	COPY FROM	a load: extend/load_table.c.  A materialized view is loaded
+ *				through the executor, but its table is made before.
  *
  * Copyright (c) 2026, the pg_lookahead authors
  *
@@ -14,7 +20,7 @@
  */
 #include "postgres.h"
 
-#include "executor/execdesc.h"
+#include "extend/load.h"
 #include "hook/hooks.h"
 #include "service/lookup.h"
 #include "settings.h"
@@ -43,13 +49,10 @@ la_is_maintenance(const Node *statement)
 }
 
 static void
-la_watch_ProcessUtility(PlannedStmt *pstmt, const char *queryString,
-						bool readOnlyTree, ProcessUtilityContext context,
-						ParamListInfo params, QueryEnvironment *queryEnv,
-						DestReceiver *dest, QueryCompletion *qc)
+la_utility(PlannedStmt *pstmt, const char *queryString, bool readOnlyTree,
+		   ProcessUtilityContext context, ParamListInfo params,
+		   QueryEnvironment *queryEnv, DestReceiver *dest, QueryCompletion *qc)
 {
-	if (la_enabled && la_maintenance && la_is_maintenance(pstmt->utilityStmt))
-		la_watcher_wake();
 	if (prev_ProcessUtility)
 		prev_ProcessUtility(pstmt, queryString, readOnlyTree, context, params,
 							queryEnv, dest, qc);
@@ -59,13 +62,70 @@ la_watch_ProcessUtility(PlannedStmt *pstmt, const char *queryString,
 }
 
 /*
- * Install the hook, where there may be a watcher.
+ * Can the command build an index of a table that holds something?
+ */
+static bool
+la_builds_indexes(const Node *statement)
+{
+	return IsA(statement, IndexStmt) || IsA(statement, ReindexStmt) ||
+		IsA(statement, AlterTableStmt);
+}
+
+static bool
+la_is_load(const Node *statement)
+{
+	return IsA(statement, CopyStmt) && ((const CopyStmt *) statement)->is_from;
+}
+
+static void
+la_ProcessUtility(PlannedStmt *pstmt, const char *queryString,
+				  bool readOnlyTree, ProcessUtilityContext context,
+				  ParamListInfo params, QueryEnvironment *queryEnv,
+				  DestReceiver *dest, QueryCompletion *qc)
+{
+	Node	   *statement = pstmt->utilityStmt;
+	volatile bool builds = la_builds_indexes(statement);
+	volatile bool loads = la_extend_enabled() && la_is_load(statement);
+	LaLoad		load;
+	volatile bool is_good = false;
+
+	if (la_enabled && la_maintenance && la_is_maintenance(statement))
+		la_watcher_wake();
+	if (IsA(statement, RefreshMatViewStmt))
+		la_forget_tables_made();
+	if (!builds && !loads)
+	{
+		la_utility(pstmt, queryString, readOnlyTree, context, params, queryEnv,
+				   dest, qc);
+		return;
+	}
+
+	if (builds)
+		la_index_builds_begin();
+	if (loads)
+		la_copy_begin(&load);
+	PG_TRY();
+	{
+		la_utility(pstmt, queryString, readOnlyTree, context, params, queryEnv,
+				   dest, qc);
+		is_good = true;
+	}
+	PG_FINALLY();
+	{
+		if (builds)
+			la_index_builds_end(is_good);
+		if (loads)
+			la_copy_end(&load, is_good);
+	}
+	PG_END_TRY();
+}
+
+/*
+ * Put ourselves into the hook of commands.
  */
 void
 la_utility_hooks_install(void)
 {
-	if (!la_watcher_is_wanted())
-		return;
 	prev_ProcessUtility = ProcessUtility_hook;
-	ProcessUtility_hook = la_watch_ProcessUtility;
+	ProcessUtility_hook = la_ProcessUtility;
 }

@@ -13,11 +13,11 @@
 #include "postgres.h"
 
 #include "compat.h"
-#include "hook/hooks.h"
 #include "method/method.h"
 #include "report/counters.h"
 #include "report/views.h"
 #include "service/service.h"
+#include "source/query.h"
 #include "utils/builtins.h"
 #include "utils/regproc.h"
 #include "utils/timestamp.h"

@@ -314,7 +314,7 @@ la_owner_before_exit(int code, Datum arg)
  * Have owners ended in time, however a transaction ends.
  */
 void
-la_owner_hooks_install(void)
+la_owner_callbacks_register(void)
 {
 	RegisterXactCallback(la_owner_xact_callback, NULL);
 	RegisterSubXactCallback(la_owner_subxact_callback, NULL);

@@ -3,10 +3,10 @@
  * followed.h
  *	  What all scans of a plan that we follow have in common.
  *
- * hook/executor.c makes one for each scan node (source/index_node.c for those
- * of indexes), tells it when the executor goes back to its caller and when the
- * query ends, and collects its counters.  hook/explain.c shows them.  Each kind
- * of scan embeds this as its first member.
+ * plan_walk.c makes one for each scan node (index_node.c for those of indexes).
+ * query.c tells it when the executor goes back to its caller and when the query
+ * ends, and collects its counters.  report/explain_scans.c shows them.  Each
+ * kind of scan embeds this as its first member.
  *
  * Copyright (c) 2026, the pg_lookahead authors
  *

@@ -63,7 +63,7 @@ extern void la_index_node_mark(LaIndexNode *node);
 extern void la_index_node_restore(LaIndexNode *node);
 extern void la_index_node_end(LaIndexNode *node);
 
-/* For hook/executor.c. */
+/* For plan_walk.c and query.c. */
 extern LaIndexNode *la_index_node_register(MemoryContext query_context,
 										   LaScans *scans, PlanState *plan,
 										   LimitState *limit);

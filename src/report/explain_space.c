@@ -1,16 +1,15 @@
 /*-------------------------------------------------------------------------
  *
- * extend_explain.c
+ * explain_space.c
  *	  Shows in EXPLAIN (ANALYZE) what space was made for a statement.
  *
- * 18 calls us for every plan node; the line stands under INSERT, UPDATE or
- * MERGE when BUFFERS is on, which is the default of ANALYZE there:
+ * On 18 the line stands under INSERT, UPDATE or MERGE when BUFFERS is on, which
+ * is the default of ANALYZE there:
  *
  *	->  Insert on t (actual rows=0.00 loops=1)
  *		  Space: extensions=31 pages=3120
  *
- * 15 to 17 have no such call.  As for scans a summary is added when the query
- * ends (explained.c), when SUMMARY is on:
+ * On 15 to 17 a summary stands behind the plan, when SUMMARY is on:
  *
  *	Space:
  *	  Insert on t: extensions=31 pages=3120
@@ -24,10 +23,8 @@
  */
 #include "postgres.h"
 
-#include "compat.h"
 #include "extend/extend.h"
-#include "hook/explained.h"
-#include "hook/hooks.h"
+#include "report/explain.h"
 
 static void
 la_space_line(StringInfo out, const LaExtendCounters *counters)
@@ -47,21 +44,16 @@ la_space_properties(const LaExtendCounters *counters, ExplainState *es)
 
 #if LA_HAVE_NODE_HOOK
 
-static explain_per_node_hook_type prev_explain_per_node = NULL;
-
-static void
-la_space_per_node(PlanState *planstate, List *ancestors,
-				  const char *relationship, const char *plan_name,
-				  ExplainState *es)
+/*
+ * EXPLAIN prints a plan node: show what was made for it.
+ */
+void
+la_explain_space_of(const PlanState *node, ExplainState *es)
 {
 	LaExtendCounters counters;
 
-	if (prev_explain_per_node)
-		prev_explain_per_node(planstate, ancestors, relationship, plan_name,
-							  es);
-	if (!IsA(planstate, ModifyTableState) || !es->analyze || !es->buffers)
-		return;
-	if (!la_extend_made((ModifyTableState *) planstate, &counters))
+	if (!IsA(node, ModifyTableState) ||
+		!la_fill_made((const ModifyTableState *) node, &counters))
 		return;
 	if (es->format == EXPLAIN_FORMAT_TEXT)
 	{
@@ -73,21 +65,6 @@ la_space_per_node(PlanState *planstate, List *ancestors,
 	ExplainOpenGroup("Space", "Space", true, es);
 	la_space_properties(&counters, es);
 	ExplainCloseGroup("Space", "Space", true, es);
-}
-
-void
-la_space_query_ends(QueryDesc *desc, List *modifies)
-{
-}
-
-/*
- * Put ourselves into EXPLAIN's hook.
- */
-void
-la_space_explain_install(void)
-{
-	prev_explain_per_node = explain_per_node_hook;
-	explain_per_node_hook = la_space_per_node;
 }
 
 #else							/* !LA_HAVE_NODE_HOOK */
@@ -107,26 +84,22 @@ la_operation_name(CmdType operation)
 }
 
 /*
- * A statement ends: if it is being explained, add a summary of its ModifyTable
- * nodes.
+ * A statement that is explained ends: add the summary of its ModifyTable nodes.
  */
 void
-la_space_query_ends(QueryDesc *desc, List *modifies)
+la_explain_space(const QueryDesc *desc, ExplainState *es)
 {
-	ExplainState *es = la_explained_by(desc);
 	bool		is_open = false;
 	ListCell   *lc;
 
-	if (es == NULL)
-		return;
-	foreach(lc, modifies)
+	foreach(lc, la_fill_nodes(desc->estate))
 	{
 		ModifyTableState *modify = lfirst(lc);
 		const char *operation = la_operation_name(modify->operation);
 		Relation	rel = modify->rootResultRelInfo->ri_RelationDesc;
 		LaExtendCounters counters;
 
-		if (!la_extend_made(modify, &counters))
+		if (!la_fill_made(modify, &counters))
 			continue;
 		if (es->format == EXPLAIN_FORMAT_TEXT)
 		{
@@ -151,14 +124,6 @@ la_space_query_ends(QueryDesc *desc, List *modifies)
 	}
 	if (is_open && es->format != EXPLAIN_FORMAT_TEXT)
 		ExplainCloseGroup("Space", "Space", false, es);
-}
-
-/*
- * Nothing to do: explained.c is in EXPLAIN's hook.
- */
-void
-la_space_explain_install(void)
-{
 }
 
 #endif							/* LA_HAVE_NODE_HOOK */

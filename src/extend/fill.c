@@ -1,0 +1,396 @@
+/*-------------------------------------------------------------------------
+ *
+ * fill.c
+ *	  Watches statements that fill tables row by row.
+ *
+ * INSERT, UPDATE and MERGE have no insert state of their own (load.c is about
+ * those that have).  hook/executor.c tells when they begin and end:
+ *
+ *	begin	the node that brings the rows gets another function, which first
+ *			looks whether the server has added pages to the table
+ *	end		INSERT of a single row: look once, now that it is in
+ *
+ * A look costs one comparison per row: the table's target page, which the
+ * server keeps, is the one seen last.  A statement that fills several tables
+ * (partitions, TOAST) looks at one of them per row, in turn.  Tables for large
+ * values are opened only by statements that have brought some rows.
+ *
+ * Copyright (c) 2026, the pg_lookahead authors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/table.h"
+#include "executor/executor.h"
+#include "extend/extend.h"
+#include "lib/ilist.h"
+
+/* After so many rows a table is looked at for a TOAST table in use. */
+#define LA_MANY_ROWS	64
+
+/* A table that a statement fills. */
+typedef struct LaFilled
+{
+	Relation	rel;
+	BlockNumber seen;			/* its target page when last looked at */
+	LaGrowth	growth;
+	bool		is_toast;		/* opened by us */
+	bool		has_toast;		/* its TOAST table is among the others */
+} LaFilled;
+
+/* A ModifyTable node that is being watched. */
+typedef struct LaFilling
+{
+	dlist_node	link;
+	PlanState  *node;			/* brings the rows; immutable, with the next */
+	ExecProcNodeMtd exec;		/* its function without us */
+	ModifyTableState *modify;
+	EState	   *estate;
+
+	int64		rows;			/* that it was asked for */
+	int64		extensions;		/* that were made for it */
+	int64		pages;			/* that were added by them */
+	int			nrouted;		/* partitions that have been seen */
+	int			ntables;
+	int			size;			/* room in tables */
+	int			next;			/* to be looked at */
+	uint32		next_toast;		/* likewise, for its TOAST table */
+	LaFilled   *tables;
+} LaFilling;
+
+/* Statements that are being watched, the innermost first. */
+static dlist_head la_fillings = DLIST_STATIC_INIT(la_fillings);
+static LaFilling *la_last_filling = NULL;
+
+/*
+ * Where single rows went last.  Tables that share an entry only make us look
+ * more often; a table that VACUUM has cut grows by single pages until it is as
+ * large again.
+ */
+#define LA_RECENT	64
+static struct
+{
+	Oid			file;			/* its relfilenode */
+	BlockNumber target;
+	LaGrowth	growth;
+}			la_recent[LA_RECENT];
+
+static void
+la_filling_reset(void *arg)
+{
+	LaFilling  *filling = arg;
+
+	if (la_last_filling == filling)
+		la_last_filling = NULL;
+	dlist_delete(&filling->link);
+}
+
+static LaFilling *
+la_filling_of(PlanState *node)
+{
+	dlist_iter	iter;
+
+	if (likely(la_last_filling && la_last_filling->node == node))
+		return la_last_filling;
+	dlist_foreach(iter, &la_fillings)
+	{
+		LaFilling  *filling = dlist_container(LaFilling, link, iter.cur);
+
+		if (filling->node == node)
+			return la_last_filling = filling;
+	}
+	elog(ERROR, "plan node is not watched");
+}
+
+/*
+ * Watch one more table.
+ */
+static void
+la_filling_add(LaFilling *filling, Relation rel, bool is_toast)
+{
+	if (filling->ntables == filling->size)
+	{
+		filling->size = Max(4, filling->size * 2);
+		if (filling->tables)
+			filling->tables = repalloc(filling->tables,
+									   filling->size * sizeof(LaFilled));
+		else
+			filling->tables =
+				MemoryContextAlloc(filling->estate->es_query_cxt,
+								   filling->size * sizeof(LaFilled));
+	}
+	filling->tables[filling->ntables].rel = rel;
+	filling->tables[filling->ntables].seen = InvalidBlockNumber;
+	la_growth_init(&filling->tables[filling->ntables].growth);
+	filling->tables[filling->ntables].is_toast = is_toast;
+	filling->tables[filling->ntables].has_toast = false;
+	filling->ntables++;
+}
+
+/*
+ * Watch the table for large values of a table, once one was stored there.
+ */
+static void
+la_filling_add_toast(LaFilling *filling, int which)
+{
+	LaFilled   *table = &filling->tables[which];
+	Oid			toast = table->rel->rd_rel->reltoastrelid;
+
+	if (table->is_toast || table->has_toast || !OidIsValid(toast) ||
+		!la_toast_is_used(toast))
+		return;
+	table->has_toast = true;
+	la_filling_add(filling, table_open(toast, NoLock), true);
+}
+
+/*
+ * Watch partitions that rows were routed to since we looked.
+ */
+static void
+la_filling_add_routed(LaFilling *filling)
+{
+	List	   *routed = filling->estate->es_tuple_routing_result_relations;
+
+	while (filling->nrouted < list_length(routed))
+	{
+		ResultRelInfo *info = list_nth(routed, filling->nrouted++);
+		Relation	rel = info->ri_RelationDesc;
+
+		if (!la_extend_wanted(rel))
+			continue;
+		la_filling_add(filling, rel, false);
+	}
+}
+
+/*
+ * Look at the next table of a statement.
+ */
+static void
+la_filling_look(LaFilling *filling)
+{
+	LaFilled   *table;
+	BlockNumber target;
+
+	filling->rows++;
+	if (filling->nrouted !=
+		list_length(filling->estate->es_tuple_routing_result_relations))
+		la_filling_add_routed(filling);
+	if (filling->ntables == 0)
+		return;
+
+	if (filling->next >= filling->ntables)
+		filling->next = 0;
+	if (filling->rows % LA_MANY_ROWS == 0)
+		la_filling_add_toast(filling, filling->next_toast++ %
+							 filling->ntables);
+	table = &filling->tables[filling->next++];
+	target = RelationGetTargetBlock(table->rel);
+	if (target == table->seen || target == InvalidBlockNumber)
+		return;
+	table->seen = target;
+	filling->extensions -= la_extend_counters.extensions_total;
+	filling->pages -= la_extend_counters.pages_added_total;
+	/* The last piece of a large value may go to an older page. */
+	la_heap_filled(table->rel,
+				   table->is_toast ? InvalidBlockNumber : target,
+				   &table->growth);
+	filling->extensions += la_extend_counters.extensions_total;
+	filling->pages += la_extend_counters.pages_added_total;
+}
+
+/*
+ * PlanState.ExecProcNode of the node that brings the rows.
+ */
+static TupleTableSlot *
+la_ExecFilling(PlanState *node)
+{
+	LaFilling  *filling = la_filling_of(node);
+
+	la_filling_look(filling);
+	return filling->exec(node);
+}
+
+/*
+ * Does the node bring a single row?
+ */
+static bool
+la_is_single_row(const PlanState *node)
+{
+	return IsA(node, ResultState) && outerPlanState(node) == NULL;
+}
+
+/*
+ * Watch a ModifyTable node.
+ */
+static void
+la_filling_begin(ModifyTableState *modify)
+{
+	EState	   *estate = modify->ps.state;
+	PlanState  *node = outerPlanState(modify);
+	LaFilling  *filling;
+	MemoryContextCallback *callback;
+
+	if (modify->operation == CMD_DELETE || node == NULL ||
+		la_is_single_row(node))
+		return;
+
+	filling = MemoryContextAllocZero(estate->es_query_cxt, sizeof(LaFilling));
+	callback = MemoryContextAlloc(estate->es_query_cxt, sizeof(*callback));
+	filling->node = node;
+	filling->exec = node->ExecProcNodeReal;
+	filling->modify = modify;
+	filling->estate = estate;
+	for (int i = 0; i < modify->mt_nrels; i++)
+		if (la_extend_wanted(modify->resultRelInfo[i].ri_RelationDesc))
+			la_filling_add(filling, modify->resultRelInfo[i].ri_RelationDesc,
+						   false);
+
+	dlist_push_head(&la_fillings, &filling->link);
+	callback->func = la_filling_reset;
+	callback->arg = filling;
+	MemoryContextRegisterResetCallback(estate->es_query_cxt, callback);
+	ExecSetExecProcNode(node, la_ExecFilling);
+}
+
+/*
+ * What was made for a ModifyTable node.  Returns false if that is nothing.
+ */
+bool
+la_fill_made(const ModifyTableState *modify, LaExtendCounters *counters)
+{
+	dlist_iter	iter;
+
+	memset(counters, 0, sizeof(*counters));
+	dlist_foreach(iter, &la_fillings)
+	{
+		LaFilling  *filling = dlist_container(LaFilling, link, iter.cur);
+
+		if (filling->modify != modify)
+			continue;
+		counters->extensions_total = filling->extensions;
+		counters->pages_added_total = filling->pages;
+	}
+	return counters->extensions_total > 0;
+}
+
+/*
+ * The ModifyTable nodes of a statement that are being watched.
+ */
+List *
+la_fill_nodes(const EState *estate)
+{
+	List	   *modifies = NIL;
+	dlist_iter	iter;
+
+	dlist_foreach(iter, &la_fillings)
+	{
+		LaFilling  *filling = dlist_container(LaFilling, link, iter.cur);
+
+		if (filling->estate == estate)
+			modifies = lappend(modifies, filling->modify);
+	}
+	return modifies;
+}
+
+/*
+ * Give back what we have opened for a statement.
+ */
+static void
+la_fill_close(const EState *estate)
+{
+	dlist_iter	iter;
+
+	dlist_foreach(iter, &la_fillings)
+	{
+		LaFilling  *filling = dlist_container(LaFilling, link, iter.cur);
+
+		if (filling->estate != estate)
+			continue;
+		for (int i = 0; i < filling->ntables; i++)
+			if (filling->tables[i].is_toast)
+				table_close(filling->tables[i].rel, NoLock);
+		filling->ntables = 0;
+	}
+}
+
+/*
+ * A single row has gone to a table.
+ */
+static void
+la_row_inserted(Relation rel)
+{
+	Oid			file = rel->rd_rel->relfilenode;
+	int			i = file % LA_RECENT;
+	BlockNumber target = RelationGetTargetBlock(rel);
+
+	if (target == InvalidBlockNumber ||
+		(la_recent[i].file == file &&
+		 la_recent[i].target == target))
+		return;
+	if (la_recent[i].file != file)
+		la_growth_init(&la_recent[i].growth);
+	la_recent[i].file = file;
+	la_recent[i].target = target;
+	if (la_extend_wanted(rel))
+		la_heap_filled(rel, target, &la_recent[i].growth);
+}
+
+/*
+ * Call a function for each ModifyTable node of a plan: at the top, and at the
+ * top of each WITH query.
+ */
+static void
+la_walk_modify(const QueryDesc *desc, void (*visit) (ModifyTableState *modify))
+{
+	ListCell   *lc;
+
+	if (desc->operation == CMD_SELECT && !desc->plannedstmt->hasModifyingCTE)
+		return;
+	if (desc->planstate && IsA(desc->planstate, ModifyTableState))
+		visit((ModifyTableState *) desc->planstate);
+	if (!desc->plannedstmt->hasModifyingCTE)
+		return;
+	foreach(lc, desc->estate->es_subplanstates)
+		if (lfirst(lc) && IsA(lfirst(lc), ModifyTableState))
+			visit((ModifyTableState *) lfirst(lc));
+}
+
+/*
+ * A ModifyTable node ends: if it was for a single row, look where that went.
+ */
+static void
+la_single_row_end(ModifyTableState *modify)
+{
+	ListCell   *lc;
+
+	if (modify->operation != CMD_INSERT ||
+		!la_is_single_row(outerPlanState(modify)))
+		return;
+	for (int i = 0; i < modify->mt_nrels; i++)
+		la_row_inserted(modify->resultRelInfo[i].ri_RelationDesc);
+	foreach(lc, modify->ps.state->es_tuple_routing_result_relations)
+		la_row_inserted(((ResultRelInfo *) lfirst(lc))->ri_RelationDesc);
+}
+
+/*
+ * A statement begins, and its plan state has been made.  Scans of it that are
+ * followed have their function already: ours is to call theirs.
+ */
+void
+la_fill_begin(const QueryDesc *desc)
+{
+	if (la_extend_enabled())
+		la_walk_modify(desc, la_filling_begin);
+}
+
+/*
+ * A statement ends well.
+ */
+void
+la_fill_end(const QueryDesc *desc)
+{
+	if (la_extend_enabled())
+		la_walk_modify(desc, la_single_row_end);
+	la_fill_close(desc->estate);
+}

@@ -1,0 +1,67 @@
+/*-------------------------------------------------------------------------
+ *
+ * load.h
+ *	  Statements that insert with a state of their own.
+ *
+ * COPY FROM, CREATE TABLE AS, SELECT INTO and materialized views are loads.
+ *
+ * Copyright (c) 2026, the pg_lookahead authors
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef LA_LOAD_H
+#define LA_LOAD_H
+
+#include "extend/extend.h"
+#include "nodes/parsenodes.h"
+#include "tcop/dest.h"
+#include "utils/resowner.h"
+
+typedef struct LaLoad LaLoad;
+
+struct LaLoad
+{
+	LaLoad	   *outer;			/* of a statement that runs this one */
+	Relation	rel;			/* NULL: not known yet, or not ours */
+	ResourceOwner owner;		/* has the relations open */
+	Oid			toast_oid;		/* its table for large values, or InvalidOid */
+	Relation	toast;			/* the same once it is in use, or NULL */
+	uint32		toast_turn;		/* see la_load_open_toast() */
+	BlockNumber toast_seen;		/* page of that which was looked at last */
+	LaGrowth	toast_growth;
+	BlockNumber seen;			/* page that was looked at last */
+	LaGrowth	growth;
+	BlockNumber pool_first;		/* pages that only this load knows of */
+	BlockNumber pool_last;
+	BlockNumber next_free;		/* what it had not used when last seen */
+	BlockNumber last_free;
+};
+
+/* A receiver of rows that has not yet made its table. */
+typedef struct LaInto
+{
+	struct LaInto *outer;
+	DestReceiver *dest;
+	void		(*startup) (DestReceiver *self, int operation,
+							TupleDesc typeinfo);
+	LaLoad		load;
+} LaInto;
+
+/* load.c */
+extern void la_load_begin(LaLoad *load);
+extern void la_load_attach(LaLoad *load, Oid relid);
+extern void la_load_end(LaLoad *load, bool is_good);
+
+/* load_table.c */
+extern void la_copy_begin(LaLoad *load);
+extern void la_copy_end(LaLoad *load, bool is_good);
+extern LaLoad *la_copy_set_aside(void);
+extern void la_copy_resume(LaLoad *copy);
+extern void la_copy_checked(const List *tables, AclMode required);
+extern void la_table_made(Oid relid);
+extern void la_forget_tables_made(void);
+extern bool la_into_is_load(const DestReceiver *dest);
+extern void la_into_begin(LaInto *into, DestReceiver *dest);
+extern void la_into_end(LaInto *into, bool is_good);
+
+#endif							/* LA_LOAD_H */

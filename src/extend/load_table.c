@@ -1,0 +1,186 @@
+/*-------------------------------------------------------------------------
+ *
+ * load_table.c
+ *	  Finds out which table a load fills, and when it begins and ends.
+ *
+ * A load (load.c) begins before anybody knows its table.
+ *
+ *	COPY FROM	The statement is known when the command begins
+ *				(la_copy_begin).  COPY opens its table and asks for
+ *				permission, which is when we see it (la_copy_checked).  A
+ *				plan may ask before that: one that is run by a function in
+ *				the WHERE of COPY, which is called when that is simplified.
+ *				So plans set the COPY aside while they start.
+ *	CREATE TABLE AS, SELECT INTO, materialized views
+ *				Rows go to a receiver.  When it starts up the table exists,
+ *				and is the newest that has been made since the statement
+ *				began (la_into_begin).
+ *
+ * Copyright (c) 2026, the pg_lookahead authors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "catalog/pg_class.h"
+#include "extend/extend.h"
+#include "extend/load.h"
+#include "utils/acl.h"
+#include "utils/lsyscache.h"
+
+/* The COPY that has not yet got to the check of permissions. */
+static LaLoad *la_copy = NULL;
+
+static LaInto *la_intos = NULL; /* on the stack, the innermost first */
+
+/* Relations that were made last, the newest at la_made[0]. */
+#define LA_MADE		4
+static Oid	la_made[LA_MADE];
+
+/*
+ * A COPY FROM begins.  The caller sees to it that la_copy_end() is called,
+ * whatever happens.
+ */
+void
+la_copy_begin(LaLoad *load)
+{
+	la_load_begin(load);
+	la_copy = load;
+}
+
+/*
+ * A COPY FROM ends.
+ */
+void
+la_copy_end(LaLoad *load, bool is_good)
+{
+	if (la_copy == load)
+		la_copy = NULL;
+	la_load_end(load, is_good);
+}
+
+/*
+ * A plan starts, and may have its permissions checked: that is not COPY's
+ * check.  Returns what la_copy_resume() is to be given afterwards.  An error in
+ * between ends the COPY.
+ */
+LaLoad *
+la_copy_set_aside(void)
+{
+	LaLoad	   *copy = la_copy;
+
+	la_copy = NULL;
+	return copy;
+}
+
+/*
+ * The plan has started.
+ */
+void
+la_copy_resume(LaLoad *copy)
+{
+	la_copy = copy;
+}
+
+/*
+ * Permissions have been checked, and granted.  If that was for a COPY its table
+ * is known now.
+ */
+void
+la_copy_checked(const List *tables, AclMode required)
+{
+	LaLoad	   *load = la_copy;
+	RangeTblEntry *rte;
+
+	if (load == NULL || list_length(tables) != 1 || !(required & ACL_INSERT))
+		return;
+
+	la_copy = NULL;
+	rte = linitial_node(RangeTblEntry, tables);
+	if (rte->rtekind == RTE_RELATION && rte->relkind == RELKIND_RELATION)
+		la_load_attach(load, rte->relid);
+}
+
+/*
+ * A relation has been made.
+ */
+void
+la_table_made(Oid relid)
+{
+	memmove(&la_made[1], &la_made[0], (LA_MADE - 1) * sizeof(Oid));
+	la_made[0] = relid;
+}
+
+/*
+ * A statement begins that will load the table that it makes next.
+ */
+void
+la_forget_tables_made(void)
+{
+	memset(la_made, 0, sizeof(la_made));
+}
+
+/*
+ * The receiver of rows makes its table, or opens it.  Of what has been made
+ * since the statement began the newest table is the one; after it come only its
+ * table for large values and the index of that.
+ */
+static void
+la_startup(DestReceiver *self, int operation, TupleDesc typeinfo)
+{
+	LaInto	   *into = la_intos;
+
+	while (into->dest != self)
+		into = into->outer;
+	self->rStartup = into->startup;
+	self->rStartup(self, operation, typeinfo);
+
+	for (int i = 0; i < LA_MADE && OidIsValid(la_made[i]); i++)
+	{
+		char		kind = get_rel_relkind(la_made[i]);
+
+		if (kind != RELKIND_RELATION && kind != RELKIND_MATVIEW)
+			continue;
+		la_load_attach(&into->load, la_made[i]);
+		break;
+	}
+}
+
+/*
+ * Do the rows for this receiver fill a table that may grow ahead?
+ */
+bool
+la_into_is_load(const DestReceiver *dest)
+{
+	return la_extend_enabled() && dest != NULL &&
+		(dest->mydest == DestIntoRel || dest->mydest == DestTransientRel);
+}
+
+/*
+ * A query begins to run whose rows fill a table.  The caller sees to it that
+ * la_into_end() is called, whatever happens.
+ */
+void
+la_into_begin(LaInto *into, DestReceiver *dest)
+{
+	/* A table of CREATE TABLE AS is made by rStartup, others were before. */
+	if (dest->mydest == DestIntoRel)
+		la_forget_tables_made();
+	la_load_begin(&into->load);
+	into->dest = dest;
+	into->startup = dest->rStartup;
+	into->outer = la_intos;
+	la_intos = into;
+	dest->rStartup = la_startup;
+}
+
+/*
+ * The query has run.
+ */
+void
+la_into_end(LaInto *into, bool is_good)
+{
+	la_intos = into->outer;
+	into->dest->rStartup = into->startup;
+	la_load_end(&into->load, is_good);
+}

@@ -1,0 +1,231 @@
+/*-------------------------------------------------------------------------
+ *
+ * query.c
+ *	  The queries that run, and the scans of each that are followed.
+ *
+ * hook/executor.c tells when a query passes from one state to the next:
+ *
+ *	begin		its plan is ready: plan_walk.c registers each scan that can
+ *				be followed
+ *	pause		the executor goes back to its caller: no pin of ours survives
+ *	finish		the plan will not be run again: end the work
+ *	report		it ends: add up what was counted
+ *
+ * A query that ends by an error never gets to the last two.  Its memory goes,
+ * and with it comes la_query_reset(); its pins and references have gone with
+ * the resource owner by themselves.
+ *
+ * Parallel workers come the same way with their own copy of the plan.
+ * EvalPlanQual builds plan states without it; those scans are not followed, and
+ * they read single rows.
+ *
+ * Copyright (c) 2026, the pg_lookahead authors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/parallel.h"
+#include "access/xact.h"
+#include "catalog/catalog.h"
+#include "catalog/pg_class.h"
+#include "compat.h"
+#include "miscadmin.h"
+#include "source/index_node.h"
+#include "source/query.h"
+#include "utils/lsyscache.h"
+
+/* Running queries that we follow, the innermost first. */
+static dlist_head la_queries = DLIST_STATIC_INIT(la_queries);
+
+/*
+ * The query of an executor state, or NULL if it has no scan that we follow.
+ */
+LaQuery *
+la_query_of(EState *estate)
+{
+	dlist_iter	iter;
+
+	dlist_foreach(iter, &la_queries)
+	{
+		LaQuery    *query = dlist_container(LaQuery, link, iter.cur);
+
+		if (query->estate == estate)
+			return query;
+	}
+	return NULL;
+}
+
+/*
+ * How many reads of look-ahead has this backend in flight now?
+ */
+int
+la_reads_in_flight(void)
+{
+	dlist_iter	query;
+	dlist_iter	iter;
+	int			nreads = 0;
+
+	dlist_foreach(query, &la_queries)
+	{
+		dlist_foreach(iter, &dlist_container(LaQuery, link,
+											 query.cur)->scans.list)
+		{
+			LaFollowed *scan = dlist_container(LaFollowed, query_link,
+											   iter.cur);
+
+			if (scan->ops->in_flight != NULL)
+				nreads += scan->ops->in_flight(scan);
+		}
+	}
+	return nreads;
+}
+
+/*
+ * The query's memory goes.
+ */
+static void
+la_query_reset(void *arg)
+{
+	LaQuery    *query = arg;
+	dlist_iter	iter;
+
+	dlist_foreach(iter, &query->scans.list)
+	{
+		LaFollowed *scan = dlist_container(LaFollowed, query_link, iter.cur);
+
+		if (scan->ops->forget != NULL)
+			scan->ops->forget(scan);
+	}
+	dlist_foreach(iter, &query->nodes)
+		la_index_node_forget(dlist_container(LaIndexNode, query_link,
+											 iter.cur));
+	dlist_delete(&query->link);
+}
+
+/*
+ * Note that scans of a query will be followed, until its memory goes.
+ */
+LaQuery *
+la_query_create(EState *estate)
+{
+	MemoryContext context = estate->es_query_cxt;
+	LaQuery    *query;
+	MemoryContextCallback *callback;
+
+	query = MemoryContextAllocZero(context, sizeof(LaQuery) +
+								   sizeof(MemoryContextCallback));
+	query->estate = estate;
+	dlist_init(&query->nodes);
+	dlist_init(&query->scans.list);
+	dlist_push_head(&la_queries, &query->link);
+
+	callback = (MemoryContextCallback *) (query + 1);
+	callback->func = la_query_reset;
+	callback->arg = query;
+	MemoryContextRegisterResetCallback(context, callback);
+	return query;
+}
+
+/*
+ * A query begins, and its plan state has been made.
+ */
+void
+la_query_begin(QueryDesc *desc)
+{
+	LaQuery    *query;
+
+	/* Reading an index takes predicate locks there; ours must not. */
+	if (IsolationIsSerializable())
+		return;
+
+	query = la_plan_walk(desc);
+	if (query != NULL && desc->plannedstmt->parallelModeNeeded)
+	{
+		query->is_parallel = true;
+		la_parallel_begin();
+	}
+}
+
+/*
+ * The query of a descriptor, or NULL if it has no scan that we follow.
+ */
+static LaQuery *
+la_query_of_desc(const QueryDesc *desc)
+{
+	return dlist_is_empty(&la_queries) ? NULL : la_query_of(desc->estate);
+}
+
+/*
+ * The executor goes back to its caller, who may never come again.
+ */
+void
+la_query_pause(const QueryDesc *desc)
+{
+	LaQuery    *query = la_query_of_desc(desc);
+	dlist_iter	iter;
+
+	if (query == NULL)
+		return;
+	query->scans.runs++;
+	dlist_foreach(iter, &query->scans.list)
+	{
+		LaFollowed *scan = dlist_container(LaFollowed, query_link, iter.cur);
+
+		scan->ops->pause(scan);
+	}
+}
+
+/*
+ * The plan will not be run again: end the work, so that what EXPLAIN prints
+ * adds up.  May be called again.
+ */
+void
+la_query_finish(const QueryDesc *desc)
+{
+	LaQuery    *query = la_query_of_desc(desc);
+	dlist_iter	iter;
+
+	if (query == NULL)
+		return;
+	dlist_foreach(iter, &query->scans.list)
+	{
+		LaFollowed *scan = dlist_container(LaFollowed, query_link, iter.cur);
+
+		scan->ops->finish(scan);
+	}
+}
+
+/*
+ * Add what a scan did to the sums.
+ */
+static void
+la_report(LaFollowed *scan)
+{
+	Oid			relid = la_followed_relid(scan);
+
+	if (scan->counters.scans_total == 0)
+		return;
+	la_counters_add(&la_session_counters, &scan->counters);
+	if (IsParallelWorker())
+		la_parallel_report(la_followed_key(scan), &scan->counters);
+	if (get_rel_persistence(relid) == RELPERSISTENCE_TEMP)
+		return;					/* gone with the session */
+	la_counters_report(IsSharedRelation(relid) ? InvalidOid : MyDatabaseId,
+					   relid, &scan->counters);
+}
+
+/*
+ * The query ends, and has been finished.
+ */
+void
+la_query_report(const QueryDesc *desc)
+{
+	LaQuery    *query = la_query_of_desc(desc);
+	dlist_iter	iter;
+
+	if (query == NULL)
+		return;
+	dlist_foreach(iter, &query->scans.list)
+		la_report(dlist_container(LaFollowed, query_link, iter.cur));
+}

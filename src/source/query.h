@@ -1,0 +1,38 @@
+/*-------------------------------------------------------------------------
+ *
+ * query.h
+ *	  The scans of a query that are followed.
+ *
+ * Copyright (c) 2026, the pg_lookahead authors
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef LA_QUERY_H
+#define LA_QUERY_H
+
+#include "executor/execdesc.h"
+#include "source/followed.h"
+
+/* A query of which we follow scans. */
+typedef struct LaQuery
+{
+	dlist_node	link;			/* in the list of running queries */
+	EState	   *estate;
+	bool		is_parallel;	/* workers may have their share */
+	dlist_head	nodes;			/* LaIndexNode */
+	LaScans		scans;
+} LaQuery;
+
+/* query.c */
+extern void la_query_begin(QueryDesc *desc);
+extern void la_query_pause(const QueryDesc *desc);
+extern void la_query_finish(const QueryDesc *desc);
+extern void la_query_report(const QueryDesc *desc);
+extern LaQuery *la_query_create(EState *estate);
+extern LaQuery *la_query_of(EState *estate);
+extern int	la_reads_in_flight(void);
+
+/* plan_walk.c */
+extern LaQuery *la_plan_walk(const QueryDesc *desc);
+
+#endif							/* LA_QUERY_H */
