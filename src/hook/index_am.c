@@ -4,7 +4,7 @@
  *	  Stands between the executor and the index access methods.
  *
  * The executor calls an access method through index->rd_indam.  For the indexes
- * of plans that we follow, executor.c has la_index_am_wrap() point that at a
+ * of plans that we follow, plan_walk.c has la_index_am_wrap() point that at a
  * copy of the same routine in which the functions that move a scan are ours.
  * Each of ours calls the original and returns what it returned; what else it
  * does is the business of index_node.c and index_scan.c.  Only the next entry

@@ -13,8 +13,8 @@
  * It is information on I/O, so it is shown when BUFFERS is on, which is the
  * default of ANALYZE there.
  *
- * On 15 to 17 a summary stands behind the plan, when SUMMARY is on, which is the
- * default of ANALYZE:
+ * On 15 to 17 a summary stands behind the plan, when SUMMARY is on, which is
+ * the default of ANALYZE:
  *
  *	Look-Ahead:
  *	  Index Scan using t_a on t: method=advice issued=953 ...

@@ -4,7 +4,7 @@
  *	  The index scan nodes of running plans, and the first stage of their scans.
  *
  * One LaIndexNode stands for one IndexScan or IndexOnlyScan node of a running
- * plan.  executor.c registers it when the plan starts; it is bound to the
+ * plan.  plan_walk.c registers it when the plan starts; it is bound to the
  * node's scan descriptor when that is first (re)started; index_am.c tells it
  * of everything that happens to the descriptor.
  *

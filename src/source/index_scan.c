@@ -40,7 +40,7 @@
  * When the scan is not followed, see la_bind() there: non-MVCC snapshots (their
  * pins and rechecks have rules of their own), system catalogs, table access
  * methods other than heap (a TID need not be a block), SERIALIZABLE (reading an
- * index takes predicate locks; executor.c).
+ * index takes predicate locks; query.c).
  *
  * Mark and restore (merge joins) send the scan back over entries that it has
  * returned before.  Their blocks were just read; they are counted through and
