@@ -188,9 +188,8 @@ struct LaBitmapScan
 	int			hold;			/* how long the next rest will be */
 	int			vain;			/* windows in a row read by nobody */
 
-	/* the work of looking ahead; NULL until it starts: see window.c */
-	LaWindow   *window;
-	LaBitmapSource source;		/* its memory is the window's */
+	/* the work of looking ahead */
+	LaBitmapSource source;		/* its memory is that of base.window */
 	bool		fills_buffers;	/* the method reads into shared buffers */
 
 	int			prefetch_maximum;	/* the node's own; 0: not changed */
@@ -223,13 +222,11 @@ static LaBitmapScan *la_last_bitmap = NULL;
 
 static void la_bitmap_scan_pause(LaFollowed *followed);
 static void la_bitmap_scan_finish(LaFollowed *followed);
-static int	la_bitmap_scan_in_flight(const LaFollowed *followed);
 static void la_bitmap_scan_forget(LaFollowed *followed);
 
 static const LaFollowedOps la_bitmap_scan_ops = {
 	.pause = la_bitmap_scan_pause,
 	.finish = la_bitmap_scan_finish,
-	.in_flight = la_bitmap_scan_in_flight,
 	.forget = la_bitmap_scan_forget,
 };
 
@@ -331,7 +328,7 @@ la_bitmap_enter(LaBitmapScan *scan, LaBitmapState state)
 			break;
 		case LA_BITMAP_LOOKING:
 			Assert(scan->state == LA_BITMAP_WATCHING);
-			Assert(scan->window != NULL);
+			Assert(scan->base.window != NULL);
 			break;
 		case LA_BITMAP_OUT:
 			break;
@@ -349,7 +346,7 @@ la_bitmap_work_forget(void *user)
 {
 	LaBitmapScan *scan = user;
 
-	scan->window = NULL;
+	scan->base.window = NULL;
 	la_bitmap_source_forget(&scan->source);
 }
 
@@ -361,11 +358,11 @@ la_bitmap_work_create(LaBitmapScan *scan, const LaMethod *method)
 {
 	Relation	rel = scan->node->ss.ss_currentRelation;
 
-	scan->window = la_window_open(scan->query_context, rel, method,
+	scan->base.window = la_window_open(scan->query_context, rel, method,
 								  &scan->pace, &scan->base.counters,
 								  la_bitmap_work_forget, scan);
-	la_bitmap_source_init(&scan->source, scan->window->context, scan->node,
-						  &scan->current, &scan->base.counters);
+	la_bitmap_source_init(&scan->source, scan->base.window->context,
+						  scan->node, &scan->current, &scan->base.counters);
 	scan->base.method_name = method->name;
 	scan->fills_buffers = method->id == LA_METHOD_AIO ||
 		method->id == LA_METHOD_WORKER;
@@ -378,7 +375,7 @@ la_bitmap_work_create(LaBitmapScan *scan, const LaMethod *method)
 static void
 la_bitmap_settle(LaBitmapScan *scan)
 {
-	LaWindow   *window = scan->window;
+	LaWindow   *window = scan->base.window;
 	int64		npages = la_bitmap_pages(scan->node) - scan->pages_before;
 
 	if (scan->node->pstate != NULL || !scan->source.is_open)
@@ -394,10 +391,10 @@ la_bitmap_settle(LaBitmapScan *scan)
 static void
 la_bitmap_drop(LaBitmapScan *scan)
 {
-	if (scan->window == NULL)
+	if (scan->base.window == NULL)
 		return;
 	la_bitmap_settle(scan);
-	la_window_drop(scan->window, InvalidBlockNumber);
+	la_window_drop(scan->base.window, InvalidBlockNumber);
 	la_bitmap_source_close(&scan->source);
 }
 
@@ -458,7 +455,7 @@ la_bitmap_fill_body(void *arg)
 	LaFillCall *call = arg;
 	LaBitmapScan *scan = call->scan;
 
-	if (la_window_is_empty(scan->window))
+	if (la_window_is_empty(scan->base.window))
 	{
 		if (LA_HAVE_BITMAP_STREAM && scan->fills_buffers &&
 			la_bitmap_may_lead(&scan->source,
@@ -467,7 +464,7 @@ la_bitmap_fill_body(void *arg)
 		else
 			scan->source.skip_resident = true;
 	}
-	call->result = la_window_fill(scan->window, &scan->source.source);
+	call->result = la_window_fill(scan->base.window, &scan->source.source);
 }
 
 /*
@@ -497,7 +494,7 @@ la_bitmap_fill(LaBitmapScan *scan)
 	if (!la_guard_run_once(la_bitmap_fill_body, &call))
 	{
 		la_bitmap_enter(scan, LA_BITMAP_OUT);
-		la_window_fail(scan->window);
+		la_window_fail(scan->base.window);
 		return;
 	}
 
@@ -509,8 +506,8 @@ la_bitmap_fill(LaBitmapScan *scan)
 		la_bitmap_enter(scan, LA_BITMAP_WATCHING);
 		return;
 	}
-	if (counters->windows_total == nwindows || scan->window->nruns == 0 ||
-		scan->window->method->id != LA_METHOD_ADVICE)
+	if (counters->windows_total == nwindows || scan->base.window->nruns == 0 ||
+		scan->base.window->method->id != LA_METHOD_ADVICE)
 		return;
 	if (after.reads != before.reads)
 	{
@@ -538,7 +535,7 @@ la_bitmap_start(LaBitmapScan *scan)
 		scan->hold_until = PG_INT64_MAX;
 		return;
 	}
-	if (scan->window == NULL)
+	if (scan->base.window == NULL)
 	{
 		const LaMethod *method = la_bitmap_method_for(rel);
 
@@ -596,8 +593,7 @@ la_bitmap_begins(LaBitmapScan *scan)
 	scan->is_stale = true;
 	scan->reads = la_blocks_read();
 	la_pace_init(&scan->pace, la_start_after,
-				 scan->window ? Min(distance, scan->window->limit) : distance,
-				 false);
+				 la_window_reach(scan->base.window, distance), false);
 }
 
 /*
@@ -644,7 +640,7 @@ la_bitmap_watch(LaBitmapScan *scan)
 static void
 la_bitmap_step(LaBitmapScan *scan, BlockNumber blkno)
 {
-	LaWindow   *window = scan->window;
+	LaWindow   *window = scan->base.window;
 	int			nsteps = 0;
 
 	while (!la_window_is_empty(window))
@@ -701,7 +697,7 @@ la_bitmap_moved(LaBitmapScan *scan)
 		if (!la_pace_at_once(&scan->pace))
 			return;
 	}
-	if (scan->window != NULL)
+	if (scan->base.window != NULL)
 		la_bitmap_step(scan, blkno);
 
 	if (scan->state == LA_BITMAP_WATCHING)
@@ -709,13 +705,13 @@ la_bitmap_moved(LaBitmapScan *scan)
 		if (la_bitmap_watch(scan))
 			la_bitmap_start(scan);
 	}
-	else if (scan->source.is_too_long && la_window_is_empty(scan->window))
+	else if (scan->source.is_too_long && la_window_is_empty(scan->base.window))
 	{
 		/* The server's own prefetching has the rest. */
 		scan->hold_until = PG_INT64_MAX;
 		la_bitmap_enter(scan, LA_BITMAP_WATCHING);
 	}
-	else if (la_bitmap_wants_fill(scan->window))
+	else if (la_bitmap_wants_fill(scan->base.window))
 		la_bitmap_fill(scan);
 }
 
@@ -851,8 +847,8 @@ la_bitmap_scan_pause(LaFollowed *followed)
 
 	scan->is_stale = true;
 	scan->share.wall_ns = 0;
-	if (scan->window != NULL)
-		la_window_pause(scan->window);
+	if (scan->base.window != NULL)
+		la_window_pause(scan->base.window);
 }
 
 /*
@@ -863,10 +859,10 @@ la_bitmap_scan_finish(LaFollowed *followed)
 {
 	LaBitmapScan *scan = (LaBitmapScan *) followed;
 
-	if (scan->window != NULL)
+	if (scan->base.window != NULL)
 	{
 		la_bitmap_drop(scan);
-		la_window_close(scan->window);
+		la_window_close(scan->base.window);
 	}
 	la_bitmap_enter(scan, LA_BITMAP_OUT);
 }
@@ -884,15 +880,4 @@ la_bitmap_scan_forget(LaFollowed *followed)
 	(void) labitmap_delete(la_bitmap_nodes, &scan->node->ss.ps);
 	la_last_node = NULL;
 	la_last_bitmap = NULL;
-}
-
-/*
- * LaFollowedOps.in_flight.
- */
-static int
-la_bitmap_scan_in_flight(const LaFollowed *followed)
-{
-	const LaBitmapScan *scan = (const LaBitmapScan *) followed;
-
-	return scan->window ? la_window_in_flight(scan->window) : 0;
 }

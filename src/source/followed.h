@@ -29,9 +29,6 @@ typedef struct LaFollowedOps
 	/* The node will not be run again: end the work, so that counters add up. */
 	void		(*finish) (LaFollowed *followed);
 
-	/* Reads that this backend has in flight for it now; NULL: never any. */
-	int			(*in_flight) (const LaFollowed *followed);
-
 	/*
 	 * The query's memory goes, maybe after an error; touch no other object.
 	 * NULL: who knows of the scan is told otherwise.
@@ -60,6 +57,12 @@ struct LaFollowed
 
 	LaCounters	counters;
 	const char *method_name;	/* of the last window, or NULL */
+
+	/*
+	 * What is in front of the scan, for those that keep it in a window (see
+	 * window.c); NULL until it looks ahead, and when that memory goes.
+	 */
+	struct LaWindow *window;
 };
 
 /*

@@ -54,13 +54,14 @@ la_index_ahead_enter(LaIndexScan *scan, LaScanState state)
 	switch (state)
 	{
 		case LA_SCAN_WATCHING:
-			Assert(scan->window == NULL || la_window_is_empty(scan->window));
+			Assert(scan->base.window == NULL ||
+				   la_window_is_empty(scan->base.window));
 			la_pace_stopped(&scan->pace);
 			break;
 		case LA_SCAN_LOOKING:
 			Assert(scan->state == LA_SCAN_WATCHING ||
 				   scan->state == LA_SCAN_IDLE);
-			Assert(scan->window != NULL);
+			Assert(scan->base.window != NULL);
 			break;
 		case LA_SCAN_IDLE:
 			Assert(scan->state == LA_SCAN_LOOKING);
@@ -102,7 +103,7 @@ la_work_forget(void *user)
 {
 	LaIndexScan *scan = user;
 
-	scan->window = NULL;
+	scan->base.window = NULL;
 	scan->scout = NULL;
 	scan->leaf_items = NULL;
 	scan->owner = NULL;
@@ -116,10 +117,10 @@ la_work_create(LaIndexScan *scan, const LaMethod *method)
 {
 	MemoryContext context;
 
-	scan->window = la_window_open(scan->query_context, scan->target.heap,
+	scan->base.window = la_window_open(scan->query_context, scan->target.heap,
 								  method, &scan->pace, &scan->base.counters,
 								  la_work_forget, scan);
-	context = scan->window->context;
+	context = scan->base.window->context;
 	if (la_leaf_items_are_better(&scan->target))
 		scan->leaf_items = la_leaf_items_create(context, &scan->target);
 	else
@@ -134,7 +135,7 @@ la_work_create(LaIndexScan *scan, const LaMethod *method)
 void
 la_index_ahead_end(LaIndexScan *scan)
 {
-	if (scan->window == NULL)
+	if (scan->base.window == NULL)
 		return;
 	LA_WITH_OWNER(scan->owner,
 	{
@@ -144,7 +145,7 @@ la_index_ahead_end(LaIndexScan *scan)
 			la_leaf_items_pause(scan->leaf_items);
 	});
 	la_guard_owner_free(scan->owner, true);
-	la_window_close(scan->window);
+	la_window_close(scan->base.window);
 }
 
 /*
@@ -156,7 +157,7 @@ la_work_fail(LaIndexScan *scan)
 	if (scan->target.leaf != NULL)
 		la_leaf_scan_follow(scan->target.leaf, scan->desc, NULL);
 	la_index_ahead_enter(scan, LA_SCAN_OUT);
-	la_window_fail(scan->window);
+	la_window_fail(scan->base.window);
 }
 
 /*
@@ -165,8 +166,8 @@ la_work_fail(LaIndexScan *scan)
 static void
 la_drop(LaIndexScan *scan)
 {
-	if (scan->window != NULL)
-		la_window_drop(scan->window, scan->current);
+	if (scan->base.window != NULL)
+		la_window_drop(scan->base.window, scan->current);
 	scan->ignored = 0;
 }
 
@@ -197,7 +198,7 @@ la_fill_body(void *arg)
 	LaSource   *source = scan->scout ?
 		&scan->scout->source : &scan->leaf_items->source;
 
-	call->result = la_window_fill(scan->window, source);
+	call->result = la_window_fill(scan->base.window, source);
 }
 
 /*
@@ -215,7 +216,7 @@ la_fill(LaIndexScan *scan)
 	/* A scout that must seek finds the scan, not the end of the queue. */
 	if (scan->scout && scan->scout->state <= LA_SCOUT_BEHIND)
 	{
-		if (!la_window_is_empty(scan->window))
+		if (!la_window_is_empty(scan->base.window))
 			return true;
 		if (scan->scout->state == LA_SCOUT_CLOSED)
 		{
@@ -271,7 +272,7 @@ la_index_ahead_start(LaIndexScan *scan)
 	if (!la_guard_is_possible() || la_am_is_too_long(scan) ||
 		!la_am_is_worth_it(scan))
 		return false;
-	if (scan->window == NULL)
+	if (scan->base.window == NULL)
 	{
 		const LaMethod *method = la_method_for(scan->target.heap, NULL);
 
@@ -315,7 +316,7 @@ la_index_ahead_start(LaIndexScan *scan)
 void
 la_index_ahead_follow(LaIndexScan *scan, BlockNumber blkno)
 {
-	LaStep		step = la_window_step(scan->window, blkno);
+	LaStep		step = la_window_step(scan->base.window, blkno);
 
 	if (step == LA_STEP_MATCHED)
 		scan->ignored = 0;
@@ -333,7 +334,7 @@ la_index_ahead_follow(LaIndexScan *scan, BlockNumber blkno)
 		}
 		else
 		{
-			if (la_window_is_empty(scan->window))
+			if (la_window_is_empty(scan->base.window))
 			{
 				la_drop(scan);
 				la_index_ahead_enter(scan, LA_SCAN_WATCHING);
@@ -341,7 +342,7 @@ la_index_ahead_follow(LaIndexScan *scan, BlockNumber blkno)
 			return;
 		}
 	}
-	if (la_window_wants_fill(scan->window))
+	if (la_window_wants_fill(scan->base.window))
 		(void) la_fill(scan);
 }
 
@@ -383,7 +384,7 @@ la_index_ahead_at_end(LaIndexScan *scan)
 void
 la_index_ahead_restart(LaIndexScan *scan)
 {
-	if (scan->window == NULL)
+	if (scan->base.window == NULL)
 		return;
 	la_drop(scan);
 	LA_WITH_OWNER(scan->owner,
@@ -401,9 +402,9 @@ la_index_ahead_restart(LaIndexScan *scan)
 void
 la_index_ahead_pause(LaIndexScan *scan)
 {
-	if (scan->window == NULL)
+	if (scan->base.window == NULL)
 		return;
-	la_window_pause(scan->window);
+	la_window_pause(scan->base.window);
 	LA_WITH_OWNER(scan->owner,
 	{
 		if (scan->scout)

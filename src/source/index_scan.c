@@ -92,12 +92,10 @@
 
 static void la_index_scan_pause(LaFollowed *followed);
 static void la_index_scan_finish(LaFollowed *followed);
-static int	la_index_scan_in_flight(const LaFollowed *followed);
 
 static const LaFollowedOps la_index_scan_ops = {
 	.pause = la_index_scan_pause,
 	.finish = la_index_scan_finish,
-	.in_flight = la_index_scan_in_flight,
 };
 
 /*
@@ -230,16 +228,8 @@ la_judge_gap(LaIndexScan *scan)
 
 	if (scan->state == LA_SCAN_LOOKING)
 	{
-		if (waited)
-		{
-			scan->base.counters.waits_total++;
-			if (!scan->window->at_probe)
-				la_pace_waited(&scan->pace);
-		}
-		if (scan->window->at_probe && missed &&
-			la_pace_probed(&scan->pace, waited))
+		if (la_window_met(scan->base.window, missed, waited))
 			la_index_ahead_enter(scan, LA_SCAN_IDLE);
-		scan->window->at_probe = false;
 		return;
 	}
 
@@ -538,8 +528,7 @@ la_index_scan_restart(LaIndexScan *scan)
 	if (scan->state != LA_SCAN_OUT)
 		la_index_ahead_enter(scan, LA_SCAN_WATCHING);
 	la_pace_init(&scan->pace, la_start_after,
-				 scan->window ? Min(la_max_distance, scan->window->limit) :
-				 la_max_distance,
+				 la_window_reach(scan->base.window, la_max_distance),
 				 !la_direct_io());
 	scan->target.position = 0;
 	scan->target.direction = NoMovementScanDirection;
@@ -654,15 +643,4 @@ la_index_scan_finish(LaFollowed *followed)
 
 	la_index_scan_end(scan);
 	scan->state = LA_SCAN_OUT;
-}
-
-/*
- * LaFollowedOps.in_flight.
- */
-static int
-la_index_scan_in_flight(const LaFollowed *followed)
-{
-	const LaIndexScan *scan = (const LaIndexScan *) followed;
-
-	return scan->window ? la_window_in_flight(scan->window) : 0;
 }

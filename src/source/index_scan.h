@@ -92,8 +92,7 @@ typedef struct LaIndexScan
 	int64		am_cpu_ns;
 	int64		wait_ns;
 
-	/* the work of looking ahead; NULL until it starts: see index_ahead.c */
-	LaWindow   *window;
+	/* the work of looking ahead, with base.window: see index_ahead.c */
 	LaScout    *scout;			/* one of these two */
 	LaLeafItems *leaf_items;
 	ResourceOwner owner;

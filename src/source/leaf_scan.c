@@ -106,13 +106,11 @@ static ladesc_hash *la_bitmaps = NULL;
 
 static void la_leaf_scan_pause(LaFollowed *followed);
 static void la_leaf_scan_finish(LaFollowed *followed);
-static int	la_leaf_scan_in_flight(const LaFollowed *followed);
 static void la_leaf_scan_forget(LaFollowed *followed);
 
 static const LaFollowedOps la_leaf_scan_ops = {
 	.pause = la_leaf_scan_pause,
 	.finish = la_leaf_scan_finish,
-	.in_flight = la_leaf_scan_in_flight,
 	.forget = la_leaf_scan_forget,
 };
 
@@ -125,13 +123,14 @@ la_leaf_enter(LaLeafScan *leaf, LaLeafState state)
 	switch (state)
 	{
 		case LA_LEAF_WATCHING:
-			Assert(leaf->window == NULL || la_window_is_empty(leaf->window));
+			Assert(leaf->base.window == NULL ||
+				   la_window_is_empty(leaf->base.window));
 			la_pace_stopped(&leaf->pace);
 			break;
 		case LA_LEAF_LOOKING:
 			Assert(leaf->state == LA_LEAF_WATCHING ||
 				   leaf->state == LA_LEAF_IDLE);
-			Assert(leaf->window != NULL);
+			Assert(leaf->base.window != NULL);
 			break;
 		case LA_LEAF_IDLE:
 			Assert(leaf->state == LA_LEAF_LOOKING);
@@ -236,7 +235,7 @@ la_leaf_work_forget(void *user)
 {
 	LaLeafScan *leaf = user;
 
-	leaf->window = NULL;
+	leaf->base.window = NULL;
 	leaf->walk = NULL;
 }
 
@@ -248,11 +247,11 @@ la_leaf_work_create(LaLeafScan *leaf, const LaMethod *method)
 {
 	Relation	index = leaf->desc->indexRelation;
 
-	leaf->window = la_window_open(leaf->query_context, index, method,
+	leaf->base.window = la_window_open(leaf->query_context, index, method,
 								  &leaf->pace, &leaf->base.counters,
 								  la_leaf_work_forget, leaf);
-	leaf->window->passing_is_use = true;
-	leaf->walk = la_leaf_walk_create(leaf->window->context, index);
+	leaf->base.window->passing_is_use = true;
+	leaf->walk = la_leaf_walk_create(leaf->base.window->context, index);
 	leaf->base.method_name = method->name;
 }
 
@@ -262,9 +261,9 @@ la_leaf_work_create(LaLeafScan *leaf, const LaMethod *method)
 static void
 la_leaf_drop(LaLeafScan *leaf)
 {
-	if (leaf->window != NULL)
+	if (leaf->base.window != NULL)
 	{
-		la_window_drop(leaf->window, InvalidBlockNumber);
+		la_window_drop(leaf->base.window, InvalidBlockNumber);
 		la_leaf_walk_restart(leaf->walk);
 	}
 	leaf->unforeseen = 0;
@@ -286,8 +285,7 @@ la_leaf_scan_restart(LaLeafScan *leaf, IndexScanDesc desc)
 	leaf->desc = desc->xs_snapshot->snapshot_type == SNAPSHOT_MVCC ?
 		desc : NULL;
 	la_pace_init(&leaf->pace, la_start_after,
-				 leaf->window ? Min(la_max_distance, leaf->window->limit) :
-				 la_max_distance,
+				 la_window_reach(leaf->base.window, la_max_distance),
 				 !la_direct_io());
 	leaf->scout = NULL;
 	leaf->direction = NoMovementScanDirection;
@@ -319,8 +317,8 @@ la_leaf_scan_follow(LaLeafScan *leaf, IndexScanDesc desc, const LaScout *scout)
 void
 la_leaf_scan_end(LaLeafScan *leaf)
 {
-	if (leaf->window != NULL)
-		la_window_close(leaf->window);
+	if (leaf->base.window != NULL)
+		la_window_close(leaf->base.window);
 	la_leaf_enter(leaf, LA_LEAF_OUT);
 }
 
@@ -340,9 +338,9 @@ la_leaf_fill_body(void *arg)
 {
 	LaLeafFillCall *call = arg;
 	LaLeafScan *leaf = call->leaf;
-	MemoryContext save = MemoryContextSwitchTo(leaf->window->context);
+	MemoryContext save = MemoryContextSwitchTo(leaf->base.window->context);
 
-	call->result = la_window_fill(leaf->window, &leaf->walk->source);
+	call->result = la_window_fill(leaf->base.window, &leaf->walk->source);
 	MemoryContextSwitchTo(save);
 }
 
@@ -401,21 +399,21 @@ la_leaf_fill(LaLeafScan *leaf)
 		return;
 
 	CHECK_FOR_INTERRUPTS();
-	if (leaf->window->method->id == LA_METHOD_AIO)
+	if (leaf->base.window->method->id == LA_METHOD_AIO)
 		la_leaf_bound(leaf);
 	leaf->walk->scan = scan;
 	leaf->walk->direction = leaf->direction;
 	leaf->walk->from = scan->currPos.currPage;
 	leaf->walk->ignores_arrays = leaf->adjacent >= LA_ARRAY_ADJACENT;
 	leaf->walk->pages_left = la_leaf_pages_left(leaf, &scan->currPos);
-	leaf->walk->ahead = leaf->window->nahead;
+	leaf->walk->ahead = leaf->base.window->nahead;
 
 	save = la_uncounted_begin(index);
 	reads = la_blocks_read();
 	if (!la_guard_run_once(la_leaf_fill_body, &call))
 	{
 		la_leaf_enter(leaf, LA_LEAF_OUT);
-		la_window_fail(leaf->window);
+		la_window_fail(leaf->base.window);
 	}
 	else if (call.result == LA_FILL_IDLE)
 		la_leaf_enter(leaf, LA_LEAF_IDLE);
@@ -445,7 +443,7 @@ la_leaf_start(LaLeafScan *leaf)
 		la_leaf_not_now(leaf);
 		return;
 	}
-	if (leaf->window == NULL)
+	if (leaf->base.window == NULL)
 	{
 		Relation	index = leaf->desc->indexRelation;
 		const LaMethod *method = leaf->desc->parallel_scan != NULL ?
@@ -479,7 +477,7 @@ la_leaf_start(LaLeafScan *leaf)
 static void
 la_leaf_step(LaLeafScan *leaf, BlockNumber blkno, bool is_adjacent)
 {
-	LaStep		step = la_window_step(leaf->window, blkno);
+	LaStep		step = la_window_step(leaf->base.window, blkno);
 
 	if (step == LA_STEP_MATCHED)
 		leaf->unforeseen = 0;
@@ -498,10 +496,11 @@ la_leaf_step(LaLeafScan *leaf, BlockNumber blkno, bool is_adjacent)
 			leaf->start_wanted = false;
 			la_leaf_enter(leaf, LA_LEAF_LOOKING);
 		}
-		else if (la_window_is_empty(leaf->window))
+		else if (la_window_is_empty(leaf->base.window))
 			la_leaf_drop(leaf);
 	}
-	if (leaf->state == LA_LEAF_LOOKING && la_window_wants_fill(leaf->window))
+	if (leaf->state == LA_LEAF_LOOKING &&
+		la_window_wants_fill(leaf->base.window))
 		la_leaf_fill(leaf);
 }
 
@@ -541,17 +540,8 @@ la_leaf_judge_looking(LaLeafScan *leaf, const LaCrossing *crossing)
 {
 	bool		idle = la_leaf_tell_pace(leaf, crossing);
 
-	if (crossing->waited)
-	{
-		leaf->base.counters.waits_total++;
-		if (!leaf->window->at_probe)
-			la_pace_waited(&leaf->pace);
-	}
-	if (leaf->window->at_probe && crossing->missed &&
-		la_pace_probed(&leaf->pace, crossing->waited))
-		idle = true;
-	leaf->window->at_probe = false;
-	if (idle)
+	if (la_window_met(leaf->base.window, crossing->missed, crossing->waited) ||
+		idle)
 		la_leaf_enter(leaf, LA_LEAF_IDLE);
 }
 
@@ -748,8 +738,8 @@ la_leaf_scan_pause(LaFollowed *followed)
 	LaLeafScan *leaf = (LaLeafScan *) followed;
 
 	la_pace_interrupted(&leaf->pace);
-	if (leaf->window != NULL)
-		la_window_pause(leaf->window);
+	if (leaf->base.window != NULL)
+		la_window_pause(leaf->base.window);
 }
 
 /*
@@ -772,15 +762,4 @@ la_leaf_scan_forget(LaFollowed *followed)
 
 	la_leaf_forget_bitmap(leaf);
 	leaf->desc = NULL;
-}
-
-/*
- * LaFollowedOps.in_flight.
- */
-static int
-la_leaf_scan_in_flight(const LaFollowed *followed)
-{
-	const LaLeafScan *scan = (const LaLeafScan *) followed;
-
-	return scan->window ? la_window_in_flight(scan->window) : 0;
 }

@@ -67,9 +67,7 @@ typedef struct LaLeafScan
 	int			moves;			/* to another page since flow_reads was taken */
 	int64		flow_reads;		/* blocks read until la_leaf_bound() looked */
 
-	/* the work of looking ahead; NULL until it starts: see window.c */
-	LaWindow   *window;
-	LaLeafWalk *walk;			/* in the window's memory */
+	LaLeafWalk *walk;			/* in the memory of base.window */
 } LaLeafScan;
 
 /*

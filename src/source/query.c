@@ -34,6 +34,7 @@
 #include "source/index_node.h"
 #include "source/query.h"
 #include "utils/lsyscache.h"
+#include "window/window.h"
 
 /* Running queries that we follow, the innermost first. */
 static dlist_head la_queries = DLIST_STATIC_INIT(la_queries);
@@ -74,8 +75,8 @@ la_reads_in_flight(void)
 			LaFollowed *scan = dlist_container(LaFollowed, query_link,
 											   iter.cur);
 
-			if (scan->ops->in_flight != NULL)
-				nreads += scan->ops->in_flight(scan);
+			if (scan->window != NULL)
+				nreads += la_window_in_flight(scan->window);
 		}
 	}
 	return nreads;

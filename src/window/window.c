@@ -532,6 +532,26 @@ la_window_step(LaWindow *window, BlockNumber blkno)
 }
 
 /*
+ * What the scan met at the block it is on: was it read, and waited for?  A wait
+ * without a read is one for a read of ours.  Returns true if look-ahead is of
+ * no use any more.
+ */
+bool
+la_window_met(LaWindow *window, bool missed, bool waited)
+{
+	bool		at_probe = window->at_probe;
+
+	window->at_probe = false;
+	if (waited)
+	{
+		window->counters->waits_total++;
+		if (!at_probe)
+			la_pace_waited(window->pace);
+	}
+	return at_probe && missed && la_pace_probed(window->pace, waited);
+}
+
+/*
  * Forget all that is in front of the scan, because it goes elsewhere; it is
  * on block "current" now.  Blocks issued and not reached are wasted.
  */

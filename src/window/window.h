@@ -113,10 +113,21 @@ la_window_first(const LaWindow *window)
 	return window->queue[window->head & (window->queue_size - 1)];
 }
 
+/*
+ * How far ahead a scan may be that would be so far, if its window has room; it
+ * may have none yet.
+ */
+static inline int
+la_window_reach(const LaWindow *window, int wanted)
+{
+	return window ? Min(wanted, window->limit) : wanted;
+}
+
 extern LaWindow *la_window_open(MemoryContext parent, Relation rel,
 								const struct LaMethod *method, LaPace *pace,
 								LaCounters *counters,
 								void (*forget) (void *user), void *user);
+extern bool la_window_met(LaWindow *window, bool missed, bool waited);
 extern LaFill la_window_fill(LaWindow *window, LaSource *source);
 extern LaStep la_window_step(LaWindow *window, BlockNumber blkno);
 extern bool la_window_wants_fill(LaWindow *window);
