@@ -9,6 +9,7 @@ OBJS = \
 	$(WIN32RES) \
 	src/pg_lookahead.o \
 	src/settings.o \
+	src/hook/by_address.o \
 	src/hook/executor.o \
 	src/hook/explain.o \
 	src/hook/index_am.o \

@@ -24,6 +24,7 @@
 #include "access/table.h"
 #include "executor/executor.h"
 #include "extend/extend.h"
+#include "hook/by_address.h"
 #include "lib/ilist.h"
 
 /* After so many rows a table is looked at for a TOAST table in use. */
@@ -61,7 +62,7 @@ typedef struct LaFilling
 
 /* Statements that are being watched, the innermost first. */
 static dlist_head la_fillings = DLIST_STATIC_INIT(la_fillings);
-static LaFilling *la_last_filling = NULL;
+static LaByAddress la_filling_nodes;	/* the same by "node" */
 
 /*
  * Where single rows went last.  Tables that share an entry only make us look
@@ -81,26 +82,8 @@ la_filling_reset(void *arg)
 {
 	LaFilling  *filling = arg;
 
-	if (la_last_filling == filling)
-		la_last_filling = NULL;
+	la_by_address_remove(&la_filling_nodes, filling->node, filling);
 	dlist_delete(&filling->link);
-}
-
-static LaFilling *
-la_filling_of(PlanState *node)
-{
-	dlist_iter	iter;
-
-	if (likely(la_last_filling && la_last_filling->node == node))
-		return la_last_filling;
-	dlist_foreach(iter, &la_fillings)
-	{
-		LaFilling  *filling = dlist_container(LaFilling, link, iter.cur);
-
-		if (filling->node == node)
-			return la_last_filling = filling;
-	}
-	elog(ERROR, "plan node is not watched");
 }
 
 /*
@@ -205,7 +188,7 @@ la_filling_look(LaFilling *filling)
 static TupleTableSlot *
 la_ExecFilling(PlanState *node)
 {
-	LaFilling  *filling = la_filling_of(node);
+	LaFilling  *filling = la_by_address_get(&la_filling_nodes, node);
 
 	la_filling_look(filling);
 	return filling->exec(node);
@@ -246,6 +229,7 @@ la_filling_begin(ModifyTableState *modify)
 			la_filling_add(filling, modify->resultRelInfo[i].ri_RelationDesc,
 						   false);
 
+	la_by_address_put(&la_filling_nodes, node, filling);
 	dlist_push_head(&la_fillings, &filling->link);
 	callback->func = la_filling_reset;
 	callback->arg = filling;

@@ -75,9 +75,9 @@
 
 #include "access/tableam.h"
 #include "catalog/catalog.h"
-#include "common/hashfn.h"
 #include "compat.h"
 #include "executor/executor.h"
+#include "hook/by_address.h"
 #include "method/method.h"
 #include "settings.h"
 #include "source/bitmap_blocks.h"
@@ -195,30 +195,7 @@ struct LaBitmapScan
 	int			prefetch_maximum;	/* the node's own; 0: not changed */
 };
 
-/* Nodes without a filter, by address. */
-typedef struct LaBitmapNode
-{
-	PlanState  *node;			/* hash key */
-	char		status;			/* used by simplehash */
-	LaBitmapScan *scan;
-} LaBitmapNode;
-
-#define SH_PREFIX labitmap
-#define SH_ELEMENT_TYPE LaBitmapNode
-#define SH_KEY_TYPE PlanState *
-#define SH_KEY node
-#define SH_HASH_KEY(tb, key) murmurhash32((uint32) ((uintptr_t) (key) >> 4))
-#define SH_EQUAL(tb, a, b) ((a) == (b))
-#define SH_SCOPE static inline
-#define SH_DECLARE
-#define SH_DEFINE
-#include "lib/simplehash.h"
-
-static labitmap_hash *la_bitmap_nodes = NULL;
-
-/* The node looked up last. */
-static PlanState *la_last_node = NULL;
-static LaBitmapScan *la_last_bitmap = NULL;
+static LaByAddress la_nodes;	/* those without a filter */
 
 static void la_bitmap_scan_pause(LaFollowed *followed);
 static void la_bitmap_scan_finish(LaFollowed *followed);
@@ -760,19 +737,9 @@ la_tap_create(LaBitmapScan *scan, ExprState *original)
 static TupleTableSlot *
 la_ExecBitmapHeapScan(PlanState *pstate)
 {
-	TupleTableSlot *slot;
-	LaBitmapScan *scan;
+	LaBitmapScan *scan = la_by_address_get(&la_nodes, pstate);
+	TupleTableSlot *slot = scan->exec(pstate);
 
-	if (unlikely(pstate != la_last_node))
-	{
-		LaBitmapNode *found = labitmap_lookup(la_bitmap_nodes, pstate);
-
-		Assert(found != NULL);
-		la_last_node = pstate;
-		la_last_bitmap = found->scan;
-	}
-	scan = la_last_bitmap;
-	slot = scan->exec(pstate);
 	la_bitmap_look(scan);
 	return slot;
 }
@@ -823,14 +790,7 @@ la_bitmap_scan_register(MemoryContext query_context, BitmapHeapScanState *node)
 		node->ss.ps.qual = la_tap_create(scan, node->ss.ps.qual);
 	else
 	{
-		LaBitmapNode *entry;
-		bool		found;
-
-		if (la_bitmap_nodes == NULL)
-			la_bitmap_nodes = labitmap_create(TopMemoryContext, 16, NULL);
-		entry = labitmap_insert(la_bitmap_nodes, &node->ss.ps, &found);
-		Assert(!found);
-		entry->scan = scan;
+		la_by_address_put(&la_nodes, &node->ss.ps, scan);
 		scan->exec = node->ss.ps.ExecProcNodeReal;
 		ExecSetExecProcNode(&node->ss.ps, la_ExecBitmapHeapScan);
 	}
@@ -875,9 +835,6 @@ la_bitmap_scan_forget(LaFollowed *followed)
 {
 	LaBitmapScan *scan = (LaBitmapScan *) followed;
 
-	if (scan->exec == NULL)
-		return;
-	(void) labitmap_delete(la_bitmap_nodes, &scan->node->ss.ps);
-	la_last_node = NULL;
-	la_last_bitmap = NULL;
+	if (scan->exec != NULL)
+		la_by_address_remove(&la_nodes, &scan->node->ss.ps, scan);
 }

@@ -40,8 +40,8 @@
 #include "access/tableam.h"
 #include "catalog/catalog.h"
 #include "catalog/pg_am.h"
+#include "hook/by_address.h"
 #include "settings.h"
-#include "source/desc_hash.h"
 #include "source/index_node.h"
 #include "utils/memutils.h"
 #include "window/waits.h"
@@ -50,7 +50,7 @@
 #define LA_FIRST_STAGE_MAX	64
 
 /* Bound nodes by descriptor. */
-static ladesc_hash *la_bound = NULL;
+static LaByAddress la_bound;
 
 /*
  * Nodes that are not bound yet: those of the innermost query first, and each
@@ -122,12 +122,7 @@ la_remember(IndexScanDesc desc, LaIndexNode *node)
 LaIndexNode *
 la_index_node_lookup(IndexScanDesc desc)
 {
-	LaDescEntry *bound;
-
-	if (la_bound == NULL)
-		return NULL;
-	bound = ladesc_lookup(la_bound, desc);
-	la_remember(desc, bound ? bound->scan : NULL);
+	la_remember(desc, la_by_address_lookup(&la_bound, desc));
 	return la_last_node;
 }
 
@@ -152,7 +147,7 @@ la_index_node_forget(LaIndexNode *node)
 	la_leave_unbound(node);
 	if (node->desc != NULL)
 	{
-		ladesc_delete(la_bound, node->desc);
+		la_by_address_remove(&la_bound, node->desc, node);
 		la_remember(node->desc, NULL);
 		node->desc = NULL;
 	}
@@ -195,7 +190,6 @@ la_bind(IndexScanDesc desc)
 	LaIndexNode *node = NULL;
 	LaIndexAm  *am;
 	dlist_iter	iter;
-	bool		found;
 
 	/* A bitmap index scan, say, or a check of a constraint. */
 	if (desc->heapRelation == NULL || desc->xs_snapshot == NULL ||
@@ -224,10 +218,8 @@ la_bind(IndexScanDesc desc)
 		 desc->indexRelation->rd_rel->relam != BTREE_AM_OID))
 		return NULL;
 
-	if (la_bound == NULL)
-		la_bound = ladesc_create(TopMemoryContext, 64, NULL);
-	ladesc_insert(la_bound, desc, &found)->scan = node;
-	Assert(!found);
+	Assert(la_by_address_lookup(&la_bound, desc) == NULL);
+	la_by_address_put(&la_bound, desc, node);
 	node->desc = desc;
 	am = la_index_am_of(desc->indexRelation);
 	node->amgettuple = am->orig.amgettuple;

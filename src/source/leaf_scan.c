@@ -66,9 +66,9 @@
 #include "postgres.h"
 
 #include "compat.h"
+#include "hook/by_address.h"
 #include "method/method.h"
 #include "settings.h"
-#include "source/desc_hash.h"
 #include "source/leaf_scan.h"
 #include "source/scout.h"
 #include "source/uncounted.h"
@@ -102,7 +102,7 @@
 int64		la_leaf_own_reads = 0;
 
 /* Those of bitmap index scans, by their descriptors. */
-static ladesc_hash *la_bitmaps = NULL;
+static LaByAddress la_bitmaps;
 
 static void la_leaf_scan_pause(LaFollowed *followed);
 static void la_leaf_scan_finish(LaFollowed *followed);
@@ -154,24 +154,15 @@ la_leaf_enter(LaLeafScan *leaf, LaLeafState state)
 static void
 la_leaf_note_bitmap(LaLeafScan *leaf, IndexScanDesc desc)
 {
-	bool		found;
-
-	if (la_bitmaps == NULL)
-		la_bitmaps = ladesc_create(TopMemoryContext, 16, NULL);
-	ladesc_insert(la_bitmaps, desc, &found)->scan = leaf;
+	la_by_address_put(&la_bitmaps, desc, leaf);
 	leaf->bitmap_desc = desc;
 }
 
 static void
 la_leaf_forget_bitmap(LaLeafScan *leaf)
 {
-	LaDescEntry *entry;
-
-	if (leaf->bitmap_desc == NULL)
-		return;
-	entry = ladesc_lookup(la_bitmaps, leaf->bitmap_desc);
-	if (entry != NULL && entry->scan == leaf)
-		ladesc_delete(la_bitmaps, leaf->bitmap_desc);
+	if (leaf->bitmap_desc != NULL)
+		la_by_address_remove(&la_bitmaps, leaf->bitmap_desc, leaf);
 	leaf->bitmap_desc = NULL;
 }
 
@@ -215,16 +206,9 @@ la_leaf_scan_register(MemoryContext query_context, PlanState *node,
 LaLeafScan *
 la_leaf_scan_of_bitmap(IndexScanDesc desc)
 {
-	LaDescEntry *entry;
-	LaLeafScan *leaf;
+	LaLeafScan *leaf = la_by_address_get(&la_bitmaps, desc);
 
-	if (la_bitmaps == NULL)
-		return NULL;
-	entry = ladesc_lookup(la_bitmaps, desc);
-	if (entry == NULL)
-		return NULL;
-	leaf = entry->scan;
-	return leaf->state == LA_LEAF_OUT ? NULL : leaf;
+	return leaf == NULL || leaf->state == LA_LEAF_OUT ? NULL : leaf;
 }
 
 /*

@@ -66,9 +66,9 @@
 #include "access/tableam.h"
 #include "catalog/catalog.h"
 #include "catalog/pg_class.h"
-#include "common/hashfn.h"
 #include "compat.h"
 #include "executor/executor.h"
+#include "hook/by_address.h"
 #include "method/method.h"
 #include "settings.h"
 #include "source/seq_scan.h"
@@ -141,30 +141,7 @@ typedef struct LaSeqScan
 	LaFrontier	frontier;
 } LaSeqScan;
 
-/* Followed nodes, by address. */
-typedef struct LaSeqNode
-{
-	SeqScanState *node;			/* hash key */
-	char		status;			/* used by simplehash */
-	LaSeqScan  *scan;
-} LaSeqNode;
-
-#define SH_PREFIX laseq
-#define SH_ELEMENT_TYPE LaSeqNode
-#define SH_KEY_TYPE SeqScanState *
-#define SH_KEY node
-#define SH_HASH_KEY(tb, key) murmurhash32((uint32) ((uintptr_t) (key) >> 4))
-#define SH_EQUAL(tb, a, b) ((a) == (b))
-#define SH_SCOPE static inline
-#define SH_DECLARE
-#define SH_DEFINE
-#include "lib/simplehash.h"
-
-static laseq_hash *la_seq_nodes = NULL;
-
-/* The node looked up last: most of the time it is the same one. */
-static SeqScanState *la_last_node = NULL;
-static LaSeqScan *la_last_seq = NULL;
+static LaByAddress la_nodes;	/* that are followed */
 
 static TupleTableSlot *la_ExecSeqScan(PlanState *pstate);
 static void la_seq_scan_pause(LaFollowed *followed);
@@ -176,20 +153,6 @@ static const LaFollowedOps la_seq_scan_ops = {
 	.finish = la_seq_scan_finish,
 	.forget = la_seq_scan_forget,
 };
-
-static inline LaSeqScan *
-la_seq_scan_of(SeqScanState *node)
-{
-	if (unlikely(node != la_last_node))
-	{
-		LaSeqNode  *found = laseq_lookup(la_seq_nodes, node);
-
-		Assert(found != NULL);
-		la_last_node = node;
-		la_last_seq = found->scan;
-	}
-	return la_last_seq;
-}
 
 /* -------------------------------------------------------------------------
  * Looking ahead
@@ -537,7 +500,7 @@ la_SeqNext(SeqScanState *node)
 								   estate->es_snapshot, 0, NULL);
 		node->ss.ss_currentScanDesc = scandesc;
 	}
-	scan = la_seq_scan_of(node);
+	scan = la_by_address_get(&la_nodes, node);
 	if (unlikely(scan->is_paused))
 		la_seq_resume(scan);
 	if (!table_scan_getnextslot(scandesc, direction, slot))
@@ -641,8 +604,6 @@ la_seq_scan_register(MemoryContext query_context, SeqScanState *node)
 	Relation	rel = node->ss.ss_currentRelation;
 	LaSeqScan  *scan = MemoryContextAllocZero(query_context,
 											  sizeof(LaSeqScan));
-	LaSeqNode  *entry;
-	bool		found;
 
 	scan->base.ops = &la_seq_scan_ops;
 	scan->base.node = &node->ss.ps;
@@ -660,13 +621,7 @@ la_seq_scan_register(MemoryContext query_context, SeqScanState *node)
 		la_frontier_reserve(&scan->frontier, rel,
 							la_range_method_for(rel, true));
 
-	if (la_seq_nodes == NULL)
-		la_seq_nodes = laseq_create(TopMemoryContext, 16, NULL);
-	entry = laseq_insert(la_seq_nodes, node, &found);
-	Assert(!found);
-	entry->scan = scan;
-	la_last_node = NULL;
-
+	la_by_address_put(&la_nodes, node, scan);
 	scan->server_exec = node->ss.ps.ExecProcNodeReal;
 	ExecSetExecProcNode(&node->ss.ps, la_ExecSeqScan);
 	return &scan->base;
@@ -703,9 +658,7 @@ la_seq_scan_forget(LaFollowed *followed)
 {
 	LaSeqScan  *scan = (LaSeqScan *) followed;
 
-	(void) laseq_delete(la_seq_nodes, scan->node);
-	la_last_node = NULL;
-	la_last_seq = NULL;
+	la_by_address_remove(&la_nodes, scan->node, scan);
 }
 
 #endif							/* LA_HAVE_SEQ_STREAM */
