@@ -526,7 +526,8 @@ la_wait_event_watcher_main(void)
 #define LA_PERMS_PARAMS List *rangeTable, bool ereport_on_violation
 #define LA_PERMS_ARGS rangeTable, ereport_on_violation
 #define LA_REQUIRED_PERMS \
-	(linitial_node(RangeTblEntry, rangeTable)->requiredPerms)
+	(list_length(rangeTable) != 1 ? ACL_NO_RIGHTS : \
+	 linitial_node(RangeTblEntry, rangeTable)->requiredPerms)
 #endif
 
 /*
