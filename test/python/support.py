@@ -327,7 +327,8 @@ def settle(connection: Connection) -> None:
     asked for it has ended.
     """
     idle = (
-        "SELECT coalesce(bool_and(wait_event IN ('Extension', 'LookaheadWorkerMain')), true)"
+        "SELECT coalesce(bool_and("
+        "  coalesce(wait_event, '') IN ('Extension', 'LookaheadWorkerMain')), true)"
         " FROM pg_stat_activity WHERE backend_type = 'pg_lookahead io worker'"
     )
     workers = "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'pg_lookahead io worker'"
