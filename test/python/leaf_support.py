@@ -22,15 +22,13 @@ from support import (
     cold,
     cold_index,
     connect,
-    has_extension,
-    pins,
+    no_pins,
     require_node,
     rows,
     rows_without,
     script,
     session,
     settings,
-    settle,
     use,
     value,
 )
@@ -498,10 +496,3 @@ def check_afterwards(cluster: Cluster, connection: Connection, case: Case) -> No
     with leaves_of(connection, case.index) as leaves:
         assert rows(connection, case.query) == expected
     assert leaves.scans > 0
-
-
-def no_pins(cluster: Cluster) -> None:
-    if has_extension(cluster, "pg_buffercache"):
-        with connect(cluster) as other:
-            settle(other)
-            assert pins(other) == []

@@ -308,16 +308,42 @@ def require_node(connection: Connection, query: str, kind: str, index: str | Non
 def pins(connection: Connection, *relations: str) -> list[Row]:
     """Return (relation, block, backends) of every pinned buffer of relations.
 
-    Needs pg_buffercache.  All relations of the database if none is named.
+    Of all relations of the database if none is named; with the I/O service at
+    rest.  Needs pg_buffercache.
+
+    The background writer and the checkpointer, too, pin a page, for as long as
+    they write it.  So a pin counts when a second look a moment later sees it.
     """
-    return connection.execute(
-        "SELECT c.oid::regclass::text, b.relblocknumber, b.pinning_backends"
-        " FROM pg_buffercache b JOIN pg_class c ON b.relfilenode = pg_relation_filenode(c.oid)"
-        " WHERE b.reldatabase = (SELECT oid FROM pg_database WHERE datname = current_database())"
-        " AND c.oid >= 16384 AND b.pinning_backends > 0"
-        " AND (%(all)s OR c.oid = ANY (%(names)s::regclass[])) ORDER BY 1, 2",
-        {"all": not relations, "names": list(relations)},
-    ).fetchall()
+
+    def look() -> list[Row]:
+        settle(connection)
+        return connection.execute(
+            "SELECT c.oid::regclass::text, b.relblocknumber, b.pinning_backends"
+            " FROM pg_buffercache b"
+            " JOIN pg_class c ON b.relfilenode = pg_relation_filenode(c.oid)"
+            " WHERE b.reldatabase ="
+            " (SELECT oid FROM pg_database WHERE datname = current_database())"
+            " AND c.oid >= 16384 AND b.pinning_backends > 0"
+            " AND (%(all)s OR c.oid = ANY (%(names)s::regclass[])) ORDER BY 1, 2",
+            {"all": not relations, "names": list(relations)},
+        ).fetchall()
+
+    first = look()
+    if not first:
+        return []
+    time.sleep(0.02)
+    again = look()
+    return [pin for pin in first if pin in again]
+
+
+def no_pins(cluster: Cluster) -> None:
+    """Fail if a page of the database is pinned, and stays so.
+
+    Proves nothing on a server without pg_buffercache.
+    """
+    if has_extension(cluster, "pg_buffercache"):
+        with connect(cluster) as connection:
+            assert pins(connection) == []
 
 
 def settle(connection: Connection) -> None:

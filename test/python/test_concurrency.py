@@ -20,8 +20,7 @@ from support import (
     Connection,
     LogWatch,
     connect,
-    has_extension,
-    pins,
+    no_pins,
     rows,
     script,
     settings,
@@ -127,9 +126,7 @@ def test_everything_at_once(own_cluster: NewCluster, server: Server, which: int)
         workers.add("maintain", maintain)
         workers.join()
         assert workers.issued > 0
-        if has_extension(cluster, "pg_buffercache"):
-            with connect(cluster) as connection:
-                assert pins(connection) == []
+        no_pins(cluster)
         with connect(cluster) as connection:
             settings(connection, **SEQUENTIAL_SCANS)
             count = value(connection, "SELECT count(*) FROM busy WHERE id % 10 = 0")

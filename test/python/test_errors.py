@@ -30,12 +30,12 @@ from support import (
     connect,
     gained,
     has_extension,
+    no_pins,
     pins,
     require_node,
     rows,
     script,
     settings,
-    settle,
     use,
     value,
 )
@@ -286,7 +286,6 @@ def test_cursor_before_the_damage(case: Case) -> None:
             assert ask(connection, "FETCH c") == Answer(expected[i : i + 1], [], None)
         if has_extension(case.cluster, "pg_buffercache"):
             with connect(case.cluster) as other:
-                settle(other)
                 look_ahead_pins = pins(other, case.damage.table)
             assert len(look_ahead_pins) <= 1, "only the cursor's own"
         assert ask(connection, "CLOSE c").error is None
@@ -302,9 +301,7 @@ def test_damage_that_is_needed(case: Case) -> None:
         # The session goes on, and looks ahead again.
         count = "SELECT count(length) FROM (SELECT length(filler) FROM intact ORDER BY a) t"
         assert value(connection, count) == 6000
-        if has_extension(case.cluster, "pg_buffercache"):
-            settle(connection)
-            assert pins(connection) == []
+        no_pins(case.cluster)
 
 
 def test_damage_met_by_fetching_on(case: Case) -> None:

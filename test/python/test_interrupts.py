@@ -28,15 +28,13 @@ from support import (
     conf_of,
     connect,
     gained,
-    has_extension,
-    pins,
+    no_pins,
     require_node,
     rows,
     script,
     seed,
     session,
     settings,
-    settle,
     signal_backend,
     use,
     value,
@@ -92,13 +90,6 @@ def check(cluster: Cluster, connection: Connection) -> None:
     with gained(connection) as change:
         assert rows(connection, SCAN) == ALL_ROWS
     assert change.scans >= 1
-
-
-def no_pins(cluster: Cluster) -> None:
-    if has_extension(cluster, "pg_buffercache"):
-        with connect(cluster) as other:
-            settle(other)
-            assert pins(other) == []
 
 
 @pytest.fixture

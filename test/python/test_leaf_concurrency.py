@@ -27,13 +27,11 @@ from support import (
     cold_index,
     connect,
     gained,
-    has_extension,
-    pins,
+    no_pins,
     require_node,
     rows,
     script,
     settings,
-    settle,
     value,
 )
 
@@ -213,9 +211,7 @@ def test_changes_of_the_index(own_cluster: NewCluster, server: Server, which: in
                 " WHERE relid <> 'leaves'::regclass",
             )
             assert issued > 0
-            if has_extension(cluster, "pg_buffercache"):
-                settle(connection)
-                assert pins(connection) == []
+            no_pins(cluster)
             settings(connection, **SEQUENTIAL_SCANS)
             count = value(connection, f"SELECT count(*) FROM leaves WHERE k % {APART} = 0")
             assert count == SENTINELS * ROWS_OF_SENTINEL

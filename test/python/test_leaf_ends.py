@@ -56,7 +56,6 @@ from support import (
     seed,
     session,
     settings,
-    settle,
     use,
     value,
 )
@@ -187,7 +186,6 @@ def test_an_idle_cursor_holds_no_pin(tables: Cluster, variant: Variant) -> None:
                 settings(connection, pg_lookahead__enabled=enabled)
                 connection.execute(f"BEGIN; DECLARE c CURSOR FOR {case.query}")
                 rows(connection, "FETCH 3000 FROM c")
-                settle(other)
                 held[enabled] = len(pins(other, case.index))
                 connection.execute("COMMIT")
             # An index-only scan's own pin of the page that it is on.

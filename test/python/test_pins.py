@@ -27,7 +27,6 @@ from support import (
     script,
     session,
     settings,
-    settle,
     use,
     value,
 )
@@ -135,7 +134,6 @@ def test_no_pins_after_a_fetch(tables: Cluster, variant: Variant, name: str) -> 
         def look() -> list[Row]:
             assert reads_in_flight(other, connection) == 0
             assert session(connection).reads_in_flight == 0
-            settle(other)
             return pins(other, *RELATIONS)
 
         query = prepared(connection, name, variant, enabled=False)
@@ -147,7 +145,6 @@ def test_no_pins_after_a_fetch(tables: Cluster, variant: Variant, name: str) -> 
         assert change.scans > 0
         if variant.reads:
             assert change.blocks_issued > 0
-        settle(other)
         assert pins(other) == []
 
 
@@ -164,7 +161,6 @@ def test_vacuum_freeze_beside_an_idle_cursor(tables: Cluster, variant: Variant) 
         connection.execute("BEGIN")
         connection.execute("DECLARE c CURSOR FOR SELECT a, filler FROM pages ORDER BY a")
         assert [a for a, _ in rows(connection, "FETCH 25 FROM c")] == list(range(25))
-        settle(other)
         assert len(pins(other, "pages", "pages_a")) == 1
 
         settings(other, statement_timeout="20s")

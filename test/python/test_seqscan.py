@@ -36,10 +36,9 @@ from support import (
     cold,
     connect,
     gained,
-    has_extension,
     ice_cold,
     need_extensions,
-    pins,
+    no_pins,
     plan_nodes,
     require_node,
     rows,
@@ -704,9 +703,7 @@ def test_errors_in_the_middle(tables: Cluster, method: str) -> None:
             assert rows(connection, "TABLE pg_stat_lookahead_owners") == []
         with gained(connection):
             assert rows(connection, SCAN) == expected
-        if has_extension(tables, "pg_buffercache"):
-            settle(connection)
-            assert pins(connection) == []
+        no_pins(tables)
 
 
 @pytest.mark.parametrize("method", METHODS)
