@@ -59,7 +59,7 @@ la_amgettuple_seen(IndexScanDesc desc, ScanDirection direction)
 	LaIndexNode *node = la_index_node_find(desc);
 	LaIndexScan *scan;
 
-	if (unlikely(node == NULL))
+	if (node == NULL)
 		return la_index_am_of(desc->indexRelation)->orig.amgettuple(desc,
 																	direction);
 	scan = node->scan;
@@ -83,13 +83,22 @@ la_amgettuple(IndexScanDesc desc, ScanDirection direction)
 {
 	LaIndexScan *scan = la_last_scan;
 
-	if (likely(desc == la_last_desc && scan != NULL && scan->skip > 0))
+	if (likely(desc == la_last_desc))
 	{
-		scan->skip--;
-		if (scan->amgettuple == btgettuple &&
-			likely(la_bt_next_on_page(desc, direction)))
-			return true;
-		return scan->amgettuple(desc, direction);
+		if (scan == NULL)
+		{
+			if (la_last_node != NULL &&
+				likely(la_index_node_next_cached(la_last_node, direction)))
+				return true;
+		}
+		else if (likely(scan->skip > 0))
+		{
+			scan->skip--;
+			if (scan->amgettuple == btgettuple &&
+				likely(la_bt_next_on_page(desc, direction)))
+				return true;
+			return scan->amgettuple(desc, direction);
+		}
 	}
 	return la_amgettuple_seen(desc, direction);
 }

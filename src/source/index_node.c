@@ -11,13 +11,18 @@
  * Most index scans of a busy server find one row, or a few that are cached.
  * There is nothing ahead of them, and what we do for them is all they get.  So
  * what follows a scan (index_scan.c, leaf_scan.c) is made when something was
- * read between two of its entries, or when these are many; until then, in its
- * first stage, only what that will want to know is noted:
+ * read between two of its entries; until then, in its first stage, only what
+ * that will want to know is noted:
  *
  *		(re)start			blocks read so far
  *		first call			passed on; blocks read so far, once more
  *		further calls		passed on; if there is an entry, and blocks were
  *							read since, the scan is followed from here on
+ *
+ * So a B-tree scan of cached data stays there, however long it is, and costs
+ * one comparison per entry.  Of other access methods each call is dearer here
+ * than index_scan.c's, which passes over most; they are followed after
+ * LA_FIRST_STAGE_MAX entries.
  *
  * A scan that a LIMIT ends before it could be looked ahead of stays there,
  * unless it is started again and again, and can learn from the first times.
@@ -46,7 +51,7 @@
 #include "utils/memutils.h"
 #include "window/waits.h"
 
-/* Entries without a read, after which a scan is followed all the same. */
+/* Entries without a read, after which other than B-trees are followed. */
 #define LA_FIRST_STAGE_MAX	64
 
 /* Bound nodes by descriptor. */
@@ -223,6 +228,7 @@ la_bind(IndexScanDesc desc)
 	node->desc = desc;
 	am = la_index_am_of(desc->indexRelation);
 	node->amgettuple = am->orig.amgettuple;
+	node->is_btree = node->amgettuple == btgettuple;
 	la_remember(desc, node);
 	if (node->scan != NULL)
 		la_index_scan_bind(node->scan, desc);
@@ -302,6 +308,7 @@ la_index_node_next(LaIndexNode *node, ScanDirection direction)
 		start->direction = direction;
 		start->found = node->amgettuple(desc, direction);
 		start->reads_first = la_blocks_read();
+		start->hits_first = la_blocks_hit();
 		return start->found;
 	}
 	if (!start->found || direction != start->direction)
@@ -310,9 +317,9 @@ la_index_node_next(LaIndexNode *node, ScanDirection direction)
 	blkno = ItemPointerGetBlockNumber(&desc->xs_heaptid);
 	reads = la_blocks_read();
 	found = la_leaf_scan_ask(NULL, desc, node->amgettuple, direction);
-	if (!found || (start->calls < LA_FIRST_STAGE_MAX &&
-				   (la_blocks_read() == start->reads_first ||
-					la_is_short(node))))
+	if (!found || la_is_short(node) ||
+		(la_blocks_read() == start->reads_first &&
+		 (node->is_btree || start->calls < LA_FIRST_STAGE_MAX)))
 	{
 		start->calls++;
 		start->found = found;

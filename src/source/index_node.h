@@ -11,6 +11,7 @@
 #define LA_INDEX_NODE_H
 
 #include "source/index_scan.h"
+#include "window/waits.h"
 
 typedef struct LaIndexNode
 {
@@ -31,6 +32,7 @@ typedef struct LaIndexNode
 
 	/* the first stage, see index_node.c; valid while there is no scan */
 	amgettuple_function amgettuple; /* the access method's own */
+	bool		is_btree;
 	LaIndexStart start;
 	int			starts;			/* of the scan: 1, or 2 if more */
 	uint32		runs;			/* LaScans.runs at the first call */
@@ -54,6 +56,22 @@ la_index_node_find(IndexScanDesc desc)
 	if (likely(desc == la_last_desc))
 		return la_last_node;
 	return la_index_node_lookup(desc);
+}
+
+/*
+ * amgettuple in the first stage, as long as nothing is read.  Returns false,
+ * and has done nothing, if there is more to do than to take B-tree's next entry
+ * of the same page.
+ */
+static inline bool
+la_index_node_next_cached(LaIndexNode *node, ScanDirection direction)
+{
+	if (!node->is_btree || direction != node->start.direction ||
+		la_blocks_read() != node->start.reads_first ||
+		!la_bt_next_on_page(node->desc, direction))
+		return false;
+	node->start.calls++;
+	return true;
 }
 
 /* For hook/index_am.c. */

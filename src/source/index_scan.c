@@ -565,6 +565,8 @@ la_index_scan_catch_up(LaIndexScan *scan, const LaIndexStart *start,
 	if (start->calls == 0)
 		return;
 	la_index_ahead_turn(scan, start->direction);
+	if (!scan->target.index_only)
+		la_pace_credit(&scan->pace, la_blocks_hit() - start->hits_first);
 	scan->target.position = start->calls;
 	scan->current = blkno;
 	scan->gap_open = blkno != InvalidBlockNumber;

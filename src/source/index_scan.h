@@ -101,11 +101,13 @@ typedef struct LaIndexScan
 /* What is known of a scan that was not followed from its start. */
 typedef struct LaIndexStart
 {
-	int			calls;			/* of the access method, for an entry */
+	int64		calls;			/* of the access method, for an entry */
 	bool		found;			/* an entry, in the last call */
 	ScanDirection direction;	/* of all calls */
 	int64		reads;			/* blocks read by this backend, at the start */
 	int64		reads_first;	/* the same when the last entry was returned */
+	int64		hits_first;		/* blocks found in shared buffers, with the
+								 * first entry */
 } LaIndexStart;
 
 /*

@@ -125,6 +125,15 @@ la_pace_passed(LaPace *pace)
 }
 
 /*
+ * The scan has done with so many of them before it was watched.
+ */
+static inline void
+la_pace_credit(LaPace *pace, int64 nblocks)
+{
+	pace->switches = (int) Min(nblocks, pace->start_after);
+}
+
+/*
  * Is look-ahead held back for a while, because the kernel does better?
  */
 static inline bool
