@@ -136,10 +136,11 @@ def test_the_service_reads_what_a_slow_scan_needs(tables: Cluster, synchronized:
             connection.execute("BEGIN")
             connection.execute(f"DECLARE c CURSOR FOR {SCAN}")
             while True:
-                some = rows(connection, "FETCH 150 FROM c")
+                # About ten blocks, fewer than the workers are asked for at first.
+                some = rows(connection, "FETCH 40 FROM c")
                 found += some
                 settle(other)
-                if len(some) < 150:
+                if len(some) < 40:
                     break
             connection.execute("COMMIT")
         connection.execute("SELECT pg_stat_force_next_flush()")
