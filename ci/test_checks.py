@@ -91,7 +91,7 @@ class Documented(Copy):
 
     def test_an_explain_label(self) -> None:
         self.replace("src/report/explain_scans.c", '"Depth Reached"', '"Depth"')
-        self.expect("documented", "explain.c", '"Depth"')
+        self.expect("documented", "explain_scans.c", '"Depth"')
 
     def test_a_message(self) -> None:
         self.replace("src/report/views.c", 'errmsg("cumulative', 'errmsg("lasting')
