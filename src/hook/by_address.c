@@ -39,6 +39,15 @@ typedef struct LaAddressEntry
 #define SH_DEFINE
 #include "lib/simplehash.h"
 
+static void
+la_make_recent(LaByAddress *all, const void *theirs, void *ours)
+{
+	int			place = la_recent_place(theirs);
+
+	all->recent[place].theirs = theirs;
+	all->recent[place].ours = ours;
+}
+
 /*
  * Put something beside a structure of the server's, in place of what may have
  * been left there.
@@ -51,7 +60,7 @@ la_by_address_put(LaByAddress *all, const void *theirs, void *ours)
 	if (all->entries == NULL)
 		all->entries = laaddress_create(TopMemoryContext, LA_FIRST_SIZE, NULL);
 	laaddress_insert(all->entries, theirs, &found)->ours = ours;
-	all->last = NULL;
+	la_make_recent(all, theirs, ours);
 }
 
 /*
@@ -60,22 +69,24 @@ la_by_address_put(LaByAddress *all, const void *theirs, void *ours)
 void
 la_by_address_remove(LaByAddress *all, const void *theirs, const void *ours)
 {
-	if (la_by_address_lookup(all, theirs) == ours && ours != NULL)
-		laaddress_delete(all->entries, theirs);
-	all->last = NULL;
+	if (la_by_address_lookup(all, theirs) != ours || ours == NULL)
+		return;
+	laaddress_delete(all->entries, theirs);
+	la_make_recent(all, theirs, NULL);
 }
 
 /*
- * la_by_address_get() of another structure than last time.
+ * la_by_address_get() of a structure that was not looked up lately.
  */
 void *
 la_by_address_lookup(LaByAddress *all, const void *theirs)
 {
 	LaAddressEntry *entry = NULL;
+	void	   *ours;
 
 	if (all->entries != NULL)
 		entry = laaddress_lookup(all->entries, theirs);
-	all->last = theirs;
-	all->found = entry ? entry->ours : NULL;
-	return all->found;
+	ours = entry ? entry->ours : NULL;
+	la_make_recent(all, theirs, ours);
+	return ours;
 }

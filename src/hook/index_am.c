@@ -81,17 +81,19 @@ la_amgettuple_seen(IndexScanDesc desc, ScanDirection direction)
 static bool
 la_amgettuple(IndexScanDesc desc, ScanDirection direction)
 {
-	LaIndexScan *scan = la_last_scan;
+	LaIndexNode *node = la_index_node_peek(desc);
+	LaIndexScan *scan;
 
-	if (likely(desc == la_last_desc))
+	if (likely(node != NULL))
 	{
+		scan = node->scan;
 		if (scan == NULL)
 		{
-			if (la_last_node != NULL &&
-				likely(la_index_node_next_cached(la_last_node, direction)))
+			if (likely(la_index_node_next_cached(node, desc, direction)))
 				return true;
+			return la_index_node_next(node, direction);
 		}
-		else if (likely(scan->skip > 0))
+		if (likely(scan->skip > 0))
 		{
 			scan->skip--;
 			if (scan->amgettuple == btgettuple &&
@@ -123,9 +125,14 @@ static void
 la_amrescan(IndexScanDesc desc, ScanKey keys, int nkeys,
 			ScanKey orderbys, int norderbys)
 {
-	LaIndexAm  *am = la_index_am_of(desc->indexRelation);
+	LaIndexNode *node = la_index_node_peek(desc);
+	LaIndexAm  *am;
 
-	la_index_node_restart(desc);
+	if (likely(node != NULL && node->scan == NULL))
+		la_index_node_restart_first(node);
+	else
+		node = la_index_node_restart(desc);
+	am = node ? node->am : la_index_am_of(desc->indexRelation);
 	am->orig.amrescan(desc, keys, nkeys, orderbys, norderbys);
 }
 
@@ -143,22 +150,24 @@ la_amendscan(IndexScanDesc desc)
 static void
 la_ammarkpos(IndexScanDesc desc)
 {
-	LaIndexAm  *am = la_index_am_of(desc->indexRelation);
 	LaIndexNode *node = la_index_node_find(desc);
+	LaIndexAm  *am;
 
 	if (node != NULL)
 		la_index_node_mark(node);
+	am = node ? node->am : la_index_am_of(desc->indexRelation);
 	am->orig.ammarkpos(desc);
 }
 
 static void
 la_amrestrpos(IndexScanDesc desc)
 {
-	LaIndexAm  *am = la_index_am_of(desc->indexRelation);
 	LaIndexNode *node = la_index_node_find(desc);
+	LaIndexAm  *am;
 
 	if (node != NULL)
 		la_index_node_restore(node);
+	am = node ? node->am : la_index_am_of(desc->indexRelation);
 	am->orig.amrestrpos(desc);
 }
 

@@ -33,8 +33,8 @@
  * Some are followed from their start: if the first block is to be looked ahead
  * of (start_after = 0), if the access method is dear (its first call is the
  * dearest of all), and if parallel workers may have their share (the leader
- * shows it, and may not scan at all).  A mark, a change of direction and a call
- * after the end make an end of the first stage, too.
+ * shows it, and may not scan at all).  A change of direction and a call after
+ * the end make an end of the first stage, too.
  *
  * Copyright (c) 2026, the pg_lookahead authors
  *
@@ -45,7 +45,6 @@
 #include "access/tableam.h"
 #include "catalog/catalog.h"
 #include "catalog/pg_am.h"
-#include "hook/by_address.h"
 #include "settings.h"
 #include "source/index_node.h"
 #include "utils/memutils.h"
@@ -54,8 +53,7 @@
 /* Entries without a read, after which other than B-trees are followed. */
 #define LA_FIRST_STAGE_MAX	64
 
-/* Bound nodes by descriptor. */
-static LaByAddress la_bound;
+LaByAddress la_bound_nodes;
 
 /*
  * Nodes that are not bound yet: those of the innermost query first, and each
@@ -63,10 +61,6 @@ static LaByAddress la_bound;
  */
 static dlist_head la_unbound = DLIST_STATIC_INIT(la_unbound);
 static LaIndexNode *la_newest_unbound = NULL;
-
-IndexScanDesc la_last_desc = NULL;
-LaIndexNode *la_last_node = NULL;
-LaIndexScan *la_last_scan = NULL;
 
 /* -------------------------------------------------------------------------
  * Binding
@@ -114,24 +108,6 @@ la_index_node_register(MemoryContext query_context, LaScans *scans,
 }
 
 static void
-la_remember(IndexScanDesc desc, LaIndexNode *node)
-{
-	la_last_desc = desc;
-	la_last_node = node;
-	la_last_scan = node ? node->scan : NULL;
-}
-
-/*
- * la_index_node_find() of another descriptor than last time.
- */
-LaIndexNode *
-la_index_node_lookup(IndexScanDesc desc)
-{
-	la_remember(desc, la_by_address_lookup(&la_bound, desc));
-	return la_last_node;
-}
-
-static void
 la_leave_unbound(LaIndexNode *node)
 {
 	if (!node->is_unbound)
@@ -152,8 +128,7 @@ la_index_node_forget(LaIndexNode *node)
 	la_leave_unbound(node);
 	if (node->desc != NULL)
 	{
-		la_by_address_remove(&la_bound, node->desc, node);
-		la_remember(node->desc, NULL);
+		la_by_address_remove(&la_bound_nodes, node->desc, node);
 		node->desc = NULL;
 	}
 }
@@ -179,10 +154,7 @@ la_index_node_follow(LaIndexNode *node)
 	}
 	node->scan = scan;
 	if (node->desc != NULL)
-	{
 		la_index_scan_bind(scan, node->desc);
-		la_remember(node->desc, node);
-	}
 }
 
 /*
@@ -193,7 +165,6 @@ static LaIndexNode *
 la_bind(IndexScanDesc desc)
 {
 	LaIndexNode *node = NULL;
-	LaIndexAm  *am;
 	dlist_iter	iter;
 
 	/* A bitmap index scan, say, or a check of a constraint. */
@@ -223,16 +194,13 @@ la_bind(IndexScanDesc desc)
 		 desc->indexRelation->rd_rel->relam != BTREE_AM_OID))
 		return NULL;
 
-	Assert(la_by_address_lookup(&la_bound, desc) == NULL);
-	la_by_address_put(&la_bound, desc, node);
+	Assert(la_index_node_find(desc) == NULL);
+	la_by_address_put(&la_bound_nodes, desc, node);
 	node->desc = desc;
-	am = la_index_am_of(desc->indexRelation);
-	node->amgettuple = am->orig.amgettuple;
-	node->is_btree = node->amgettuple == btgettuple;
-	la_remember(desc, node);
+	node->am = la_index_am_of(desc->indexRelation);
 	if (node->scan != NULL)
 		la_index_scan_bind(node->scan, desc);
-	else if (la_start_after == 0 || am->is_dear)
+	else if (la_start_after == 0 || node->am->is_dear)
 		la_index_node_follow(node);
 	return node;
 }
@@ -288,42 +256,30 @@ la_is_short(const LaIndexNode *node)
 }
 
 /*
- * amgettuple of a scan in its first stage: returns exactly what the access
- * method returns.
+ * A further call of amgettuple in the first stage.
  */
-bool
-la_index_node_next(LaIndexNode *node, ScanDirection direction)
+static pg_noinline bool
+la_index_node_further(LaIndexNode *node, ScanDirection direction)
 {
 	LaIndexStart *start = &node->start;
 	IndexScanDesc desc = node->desc;
+	amgettuple_function amgettuple = node->am->orig.amgettuple;
 	BlockNumber blkno;
 	int64		reads;
-	bool		found;
 
-	Assert(node->scan == NULL);
-	if (start->calls == 0)
-	{
-		start->calls = 1;
-		node->runs = node->scans->runs;
-		start->direction = direction;
-		start->found = node->amgettuple(desc, direction);
-		start->reads_first = la_blocks_read();
-		start->hits_first = la_blocks_hit();
-		return start->found;
-	}
 	if (!start->found || direction != start->direction)
 		return la_index_scan_next(la_scan_of(node), direction);
 
 	blkno = ItemPointerGetBlockNumber(&desc->xs_heaptid);
 	reads = la_blocks_read();
-	found = la_leaf_scan_ask(NULL, desc, node->amgettuple, direction);
-	if (!found || la_is_short(node) ||
+	start->found = amgettuple(desc, direction);
+	if (!start->found ||
 		(la_blocks_read() == start->reads_first &&
-		 (node->is_btree || start->calls < LA_FIRST_STAGE_MAX)))
+		 (amgettuple == btgettuple || start->calls < LA_FIRST_STAGE_MAX)) ||
+		la_is_short(node))
 	{
 		start->calls++;
-		start->found = found;
-		return found;
+		return start->found;
 	}
 
 	/* What the access method has read now is a leaf page, and no gap's. */
@@ -337,24 +293,46 @@ la_index_node_next(LaIndexNode *node, ScanDirection direction)
 }
 
 /*
- * amrescan: the scan starts from the beginning, maybe with other keys.
+ * amgettuple of a scan in its first stage: returns exactly what the access
+ * method returns.
  */
-void
+bool
+la_index_node_next(LaIndexNode *node, ScanDirection direction)
+{
+	LaIndexStart *start = &node->start;
+	LaIndexAm  *am = node->am;
+
+	Assert(node->scan == NULL);
+	if (start->calls > 0)
+		return la_index_node_further(node, direction);
+
+	start->calls = 1;
+	start->direction = direction;
+	node->runs = node->scans->runs;
+	start->found = am->orig.amgettuple(node->desc, direction);
+	start->reads_first = la_blocks_read();
+	start->hits_first = la_blocks_hit();
+	if (am->orig.amgettuple == btgettuple)
+		node->cached_reads = start->reads_first;
+	return start->found;
+}
+
+/*
+ * amrescan: the scan starts from the beginning, maybe with other keys.  Returns
+ * its node, or NULL if we do not follow it.
+ */
+LaIndexNode *
 la_index_node_restart(IndexScanDesc desc)
 {
 	LaIndexNode *node = la_index_node_find(desc);
 
 	if (node == NULL && (node = la_bind(desc)) == NULL)
-		return;
+		return NULL;
 	if (node->scan != NULL)
 		la_index_scan_restart(node->scan);
 	else
-	{
-		node->starts = Min(node->starts + 1, 2);
-		node->start.calls = 0;
-		node->start.found = false;
-		node->start.reads = la_blocks_read();
-	}
+		la_index_node_restart_first(node);
+	return node;
 }
 
 /*
@@ -363,7 +341,10 @@ la_index_node_restart(IndexScanDesc desc)
 void
 la_index_node_mark(LaIndexNode *node)
 {
-	la_index_scan_mark(la_scan_of(node));
+	if (node->scan != NULL || !node->start.found)
+		la_index_scan_mark(la_scan_of(node));
+	else
+		node->start.mark_calls = node->start.calls;
 }
 
 /*
@@ -372,7 +353,16 @@ la_index_node_mark(LaIndexNode *node)
 void
 la_index_node_restore(LaIndexNode *node)
 {
-	la_index_scan_restore(la_scan_of(node));
+	LaIndexStart *start = &node->start;
+
+	if (node->scan != NULL || start->mark_calls == 0)
+		la_index_scan_restore(la_scan_of(node));
+	else
+	{
+		start->replay_until = Max(start->replay_until, start->calls);
+		start->calls = start->mark_calls;
+		start->found = true;
+	}
 }
 
 /*

@@ -10,6 +10,7 @@
 #ifndef LA_INDEX_NODE_H
 #define LA_INDEX_NODE_H
 
+#include "hook/by_address.h"
 #include "source/index_scan.h"
 #include "window/waits.h"
 
@@ -30,9 +31,12 @@ typedef struct LaIndexNode
 
 	IndexScanDesc desc;			/* NULL: not bound */
 
+	LaIndexAm  *am;				/* valid while bound */
+
 	/* the first stage, see index_node.c; valid while there is no scan */
-	amgettuple_function amgettuple; /* the access method's own */
-	bool		is_btree;
+	int64		cached_reads;	/* blocks read by this backend, at the last
+								 * entry; -1: B-tree's next is not to be taken
+								 * from its page */
 	LaIndexStart start;
 	int			starts;			/* of the scan: 1, or 2 if more */
 	uint32		runs;			/* LaScans.runs at the first call */
@@ -40,12 +44,8 @@ typedef struct LaIndexNode
 	LaIndexScan *scan;			/* NULL: in the first stage */
 } LaIndexNode;
 
-/* The descriptor looked up last: most queries move one scan at a time. */
-extern IndexScanDesc la_last_desc;
-extern LaIndexNode *la_last_node;
-extern LaIndexScan *la_last_scan;
-
-extern LaIndexNode *la_index_node_lookup(IndexScanDesc desc);
+/* The bound nodes by descriptor. */
+extern LaByAddress la_bound_nodes;
 
 /*
  * The node of a descriptor, or NULL if we do not follow it.
@@ -53,9 +53,16 @@ extern LaIndexNode *la_index_node_lookup(IndexScanDesc desc);
 static inline LaIndexNode *
 la_index_node_find(IndexScanDesc desc)
 {
-	if (likely(desc == la_last_desc))
-		return la_last_node;
-	return la_index_node_lookup(desc);
+	return la_by_address_get(&la_bound_nodes, desc);
+}
+
+/*
+ * The same if it is found at once, or NULL.
+ */
+static inline LaIndexNode *
+la_index_node_peek(IndexScanDesc desc)
+{
+	return la_by_address_peek(&la_bound_nodes, desc);
 }
 
 /*
@@ -64,19 +71,38 @@ la_index_node_find(IndexScanDesc desc)
  * of the same page.
  */
 static inline bool
-la_index_node_next_cached(LaIndexNode *node, ScanDirection direction)
+la_index_node_next_cached(LaIndexNode *node, IndexScanDesc desc,
+						  ScanDirection direction)
 {
-	if (!node->is_btree || direction != node->start.direction ||
-		la_blocks_read() != node->start.reads_first ||
-		!la_bt_next_on_page(node->desc, direction))
+	if (la_blocks_read() != node->cached_reads ||
+		direction != node->start.direction ||
+		!la_bt_next_on_page(desc, direction))
 		return false;
 	node->start.calls++;
 	return true;
 }
 
+/*
+ * amrescan in the first stage.
+ */
+static inline void
+la_index_node_restart_first(LaIndexNode *node)
+{
+	LaIndexStart *start = &node->start;
+
+	if (node->starts < 2)
+		node->starts++;
+	start->calls = 0;
+	start->found = false;
+	start->mark_calls = 0;
+	start->replay_until = 0;
+	start->reads = la_blocks_read();
+	node->cached_reads = -1;
+}
+
 /* For hook/index_am.c. */
 extern bool la_index_node_next(LaIndexNode *node, ScanDirection direction);
-extern void la_index_node_restart(IndexScanDesc desc);
+extern LaIndexNode *la_index_node_restart(IndexScanDesc desc);
 extern void la_index_node_mark(LaIndexNode *node);
 extern void la_index_node_restore(LaIndexNode *node);
 extern void la_index_node_end(LaIndexNode *node);

@@ -568,6 +568,8 @@ la_index_scan_catch_up(LaIndexScan *scan, const LaIndexStart *start,
 	if (!scan->target.index_only)
 		la_pace_credit(&scan->pace, la_blocks_hit() - start->hits_first);
 	scan->target.position = start->calls;
+	scan->mark_position = start->mark_calls;
+	scan->replay_until = start->replay_until;
 	scan->current = blkno;
 	scan->gap_open = blkno != InvalidBlockNumber;
 	scan->gap_timed = false;
@@ -592,8 +594,7 @@ la_index_scan_go_on(LaIndexScan *scan, ScanDirection direction)
 void
 la_index_scan_mark(LaIndexScan *scan)
 {
-	la_unskip(scan);
-	scan->mark_position = scan->target.position;
+	scan->mark_position = scan->target.position - scan->skip * scan->step;
 }
 
 /*

@@ -101,8 +101,11 @@ typedef struct LaIndexScan
 /* What is known of a scan that was not followed from its start. */
 typedef struct LaIndexStart
 {
-	int64		calls;			/* of the access method, for an entry */
+	int64		calls;			/* of the access method, for an entry, and
+								 * back at the mark when that is restored */
 	bool		found;			/* an entry, in the last call */
+	int64		mark_calls;		/* up to the mark; 0: there is none */
+	int64		replay_until;	/* as LaIndexScan's */
 	ScanDirection direction;	/* of all calls */
 	int64		reads;			/* blocks read by this backend, at the start */
 	int64		reads_first;	/* the same when the last entry was returned */
