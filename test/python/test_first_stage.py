@@ -22,6 +22,7 @@ from support import (
     connect,
     evict_tablespaces,
     gained,
+    has_extension,
     plan_nodes,
     require_node,
     rows,
@@ -32,7 +33,7 @@ from support import (
     slow_tablespace,
     value,
 )
-from test_scroll import QUERIES, Oracle, create, scroll
+from test_scroll import QUERIES, Oracle, create, evict, scroll
 
 # As many rows of each value as the value says, and a few dead ones between them.
 SETUP = """
@@ -188,6 +189,33 @@ def test_long_ways(cluster: Cluster, name: str, patience: int) -> None:
                 scroll(connection, query, Oracle(expected), choice)
                 connection.execute("COMMIT")
             assert not change.errors
+
+
+@pytest.mark.parametrize("patience", PATIENCE)
+@pytest.mark.parametrize("fetched", [1, 61, 1000])
+def test_marks_before_the_first_read(cluster: Cluster, fetched: int, patience: int) -> None:
+    """A scan that was marked, and went back, while all was cached reads its blocks later."""
+    if cluster.server.major < 17 or not has_extension(cluster, "pg_buffercache"):
+        pytest.skip("this server cannot evict a table under a cursor")
+    create(cluster)
+    query = "SELECT x.id, y.id FROM scrolled x JOIN scrolled y ON x.b = y.b WHERE x.id % 40 < 2"
+    with connect(cluster) as connection:
+        settings(connection, **INDEX_SCANS, cursor_tuple_fraction=1, enable_material="off")
+        settings(connection, enable_hashjoin="off", enable_sort="off", enable_nestloop="off")
+        settings(connection, pg_lookahead__start_after=patience)
+        nodes = [node["Node Type"] for node in plan_nodes(connection, query)]
+        assert nodes == ["Merge Join", "Index Scan", "Index Scan"]
+        expected = rows_without(connection, query)
+        with gained(connection) as change:
+            connection.execute("BEGIN")
+            connection.execute(f"DECLARE c NO SCROLL CURSOR FOR {query}")
+            found = rows(connection, f"FETCH {fetched} FROM c")
+            evict(connection, "scrolled")
+            found += rows(connection, "FETCH ALL FROM c")
+            connection.execute("COMMIT")
+        assert found == expected
+        assert change.blocks_used > 0
+        assert not change.errors
 
 
 BLOCKS = 400

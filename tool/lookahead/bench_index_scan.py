@@ -28,6 +28,10 @@ GROUPS = ("random", "matrix", "limit", "cached", "pgbench", "pagecache")
 # Those that read the disk, in one data directory: they can run on a slow one.
 READING_GROUPS = ("random", "matrix", "limit")
 
+# Of a table with itself by its index: two scans take turns.
+JOINS = ("merge join", "nested loop")
+JOIN_FRACTION = 0.01
+
 FUZZ = ("0", "1", "8", "64", "1000", "65536", "random")
 DIRECTIONS = ("forward", "backward")
 
@@ -72,6 +76,7 @@ class Scale:
     limit_100_queries: int
     cached_fuzz: tuple[str, ...]
     cached_fractions: tuple[float, ...]
+    cached_joins: tuple[str, ...]
     cached_seconds: float
     pgbench_scale: int
     pgbench_turns: int
@@ -93,7 +98,8 @@ def full(rows: int) -> Scale:
         limit_100_queries=60,
         cached_fuzz=FUZZ,
         cached_fractions=(0.001, 0.01, 0.1, 0.33),
-        cached_seconds=0.4,
+        cached_joins=JOINS,
+        cached_seconds=1.2,
         pgbench_scale=20,
         pgbench_turns=4,
         pgbench_clients=(1, 2),
@@ -115,6 +121,7 @@ def quick() -> Scale:
         limit_100_queries=5,
         cached_fuzz=("random",),
         cached_fractions=(0.33,),
+        cached_joins=JOINS,
         cached_seconds=0.05,
         pgbench_scale=1,
         pgbench_turns=1,
@@ -130,7 +137,8 @@ class Cell:
 
     fuzz names the table (`t_<fuzz>`); fraction or limit gives the rows of one
     query, and queries says how many of them, on different ranges, make up one
-    run.  pair_factor asks for more pairs where single runs are short.
+    run.  With join the range is joined with itself.  pair_factor asks for more
+    pairs where single runs are short.
     """
 
     group: str
@@ -147,6 +155,7 @@ class Cell:
     goal: float
     same_blocks: bool = False
     pair_factor: int = 1
+    join: str | None = None
 
     @property
     def table(self) -> str:
@@ -167,6 +176,8 @@ class Cell:
             return " ".join(parts)
         if self.group not in ("random", "limit"):
             parts.append(f"fuzz {self.fuzz}")
+        if self.join is not None:
+            parts.append(self.join)
         if self.limit is not None:
             parts.append(f"LIMIT {self.limit}")
         elif self.group == "random":
@@ -304,6 +315,12 @@ def cached_cells(server: Server, scale: Scale) -> Iterator[Cell]:
                     fuzz=fuzz, fraction=fraction, direction=direction,
                     goal=CACHED_GOAL,
                 )  # fmt: skip
+    for join in scale.cached_joins:
+        yield _scan(
+            "cached", server, io_methods(server)[0], scale,
+            fuzz=scale.cached_fuzz[0], fraction=JOIN_FRACTION, join=join,
+            goal=CACHED_GOAL,
+        )  # fmt: skip
 
 
 def pgbench_cells(server: Server, scale: Scale) -> Iterator[Cell]:

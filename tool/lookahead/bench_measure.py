@@ -89,15 +89,29 @@ def check_plan(
     A benchmark of index scans that quietly measures a sort over a sequential
     scan would pass every goal, so a case with another plan is refused.
     """
-    row = conn.execute(sql.SQL("EXPLAIN (FORMAT JSON) ") + query).fetchone()
-    assert row is not None
-    node = row[0][0]["Plan"]
-    while node["Node Type"] in HARMLESS_NODES and len(node.get("Plans", [])) == 1:
-        node = node["Plans"][0]
+    node = _top_node(conn, query)
     found = (node["Node Type"], node.get("Relation Name"), node.get("Scan Direction"))
     if found != ("Index Scan", table, direction.capitalize()):
         wanted = f"Index Scan on {table}, {direction}"
         raise PlanRejected(f"wanted {wanted}; the plan is {found[0]} on {found[1]}, {found[2]}")
+
+
+def check_join(conn: psycopg.Connection[Any], query: sql.Composed, table: str, join: str) -> None:
+    """Raise PlanRejected unless *query* joins *table* with itself, by two index scans."""
+    node = _top_node(conn, query)
+    sides = [(side["Node Type"], side.get("Relation Name")) for side in node.get("Plans", [])]
+    if node["Node Type"].lower() != join or sides != [("Index Scan", table)] * 2:
+        raise PlanRejected(f"wanted {join} of {table}; the plan is {node['Node Type']} of {sides}")
+
+
+def _top_node(conn: psycopg.Connection[Any], query: sql.Composed) -> dict[str, Any]:
+    """Return the node of a plan below which it has more than one, or that does the work."""
+    row = conn.execute(sql.SQL("EXPLAIN (FORMAT JSON) ") + query).fetchone()
+    assert row is not None
+    node: dict[str, Any] = row[0][0]["Plan"]
+    while node["Node Type"] in HARMLESS_NODES and len(node.get("Plans", [])) == 1:
+        node = node["Plans"][0]
+    return node
 
 
 def fill_page_cache(folder: Path, size: int) -> None:

@@ -33,6 +33,7 @@ from .bench_measure import (
     PlanRejected,
     Probe,
     answer_digest,
+    check_join,
     check_plan,
     difference,
     fill_page_cache,
@@ -50,6 +51,17 @@ PLANNER = (
     "SET enable_seqscan = off",
     "SET enable_bitmapscan = off",
     "SET enable_indexonlyscan = off",
+)
+
+# And to the join of a cell that joins.
+JOIN_PLANNER = {
+    "merge join": ("SET enable_mergejoin = on", "SET enable_nestloop = off"),
+    "nested loop": ("SET enable_mergejoin = off", "SET enable_nestloop = on"),
+}
+JOINS_ONLY = (
+    "SET enable_hashjoin = off",
+    "SET enable_material = off",
+    "SET enable_memoize = off",
 )
 
 # Rows that a cached scan returns in a second; only sets how often to repeat.
@@ -142,6 +154,8 @@ class Runner(PairRunner[Cell]):
                 load_sql("bench_limit", table=cell.table, first=a, last=b, limit=cell.limit)
                 for a, b in ranges
             ]
+        if cell.join is not None:
+            name = name.replace("bench", "bench_join")
         return [scan_query(name, cell.table, a, b, cell.direction) for a, b in ranges]
 
     def _warm_up(self, conn: psycopg.Connection[Any], cell: Cell, queries: Sequence[Any]) -> None:
@@ -221,7 +235,12 @@ class Runner(PairRunner[Cell]):
         """
         checks = self._queries(cell, "bench_answer")
         for arm, probe in probes.items():
-            check_plan(probe.conn, checks[0], cell.table, cell.direction)
+            if cell.join is None:
+                check_plan(probe.conn, checks[0], cell.table, cell.direction)
+            else:
+                for statement in (*JOINS_ONLY, *JOIN_PLANNER[cell.join]):
+                    probe.conn.execute(statement)
+                check_join(probe.conn, checks[0], cell.table, cell.join)
             if not self.store.has_answer(cell.id, arm):
                 self._add_answer(cell, arm, probe.timed(checks)[1])
         queries = self._queries(cell, "bench_scan")

@@ -17,6 +17,7 @@ from lookahead.bench import libraries_of
 from lookahead.bench_measure import (
     PlanRejected,
     Probe,
+    check_join,
     check_plan,
     difference,
     one_processor,
@@ -54,6 +55,26 @@ def test_the_plan_must_be_the_intended_one(conn: psycopg.Connection[Any]) -> Non
     conn.execute("RESET enable_seqscan")
     with pytest.raises(PlanRejected, match="Sort"):
         check_plan(conn, scan_query("bench_scan", "probed", 1, 9, "forward"), "probed", "forward")
+
+
+def test_a_join_must_be_of_two_index_scans(conn: psycopg.Connection[Any]) -> None:
+    for name in ("seqscan", "bitmapscan", "indexonlyscan", "hashjoin", "memoize", "material"):
+        conn.execute(f"SET enable_{name} = off")
+    for join, other in (("merge join", "nestloop"), ("nested loop", "mergejoin")):
+        conn.execute("RESET enable_nestloop")
+        conn.execute("RESET enable_mergejoin")
+        conn.execute(f"SET enable_{other} = off")
+        for name in ("bench_join_scan", "bench_join_answer"):
+            check_join(conn, scan_query(name, "probed", 1, 5000, "forward"), "probed", join)
+        timed = scan_query("bench_join_scan", "probed", 1, 5000, "forward")
+        with pytest.raises(PlanRejected, match="wanted hash join"):
+            check_join(conn, timed, "probed", "hash join")
+        conn.execute("SET enable_indexscan = off")
+        conn.execute("RESET enable_seqscan")
+        with pytest.raises(PlanRejected):
+            check_join(conn, timed, "probed", join)
+        conn.execute("RESET enable_indexscan")
+        conn.execute("SET enable_seqscan = off")
 
 
 def test_a_run_is_counted(conn: psycopg.Connection[Any], plain: Cluster) -> None:
