@@ -191,33 +191,6 @@ def test_long_ways(cluster: Cluster, name: str, patience: int) -> None:
             assert not change.errors
 
 
-@pytest.mark.parametrize("patience", PATIENCE)
-@pytest.mark.parametrize("fetched", [1, 61, 1000])
-def test_marks_before_the_first_read(cluster: Cluster, fetched: int, patience: int) -> None:
-    """A scan that was marked, and went back, while all was cached reads its blocks later."""
-    if cluster.server.major < 17 or not has_extension(cluster, "pg_buffercache"):
-        pytest.skip("this server cannot evict a table under a cursor")
-    create(cluster)
-    query = "SELECT x.id, y.id FROM scrolled x JOIN scrolled y ON x.b = y.b WHERE x.id % 40 < 2"
-    with connect(cluster) as connection:
-        settings(connection, **INDEX_SCANS, cursor_tuple_fraction=1, enable_material="off")
-        settings(connection, enable_hashjoin="off", enable_sort="off", enable_nestloop="off")
-        settings(connection, pg_lookahead__start_after=patience)
-        nodes = [node["Node Type"] for node in plan_nodes(connection, query)]
-        assert nodes == ["Merge Join", "Index Scan", "Index Scan"]
-        expected = rows_without(connection, query)
-        with gained(connection) as change:
-            connection.execute("BEGIN")
-            connection.execute(f"DECLARE c NO SCROLL CURSOR FOR {query}")
-            found = rows(connection, f"FETCH {fetched} FROM c")
-            evict(connection, "scrolled")
-            found += rows(connection, "FETCH ALL FROM c")
-            connection.execute("COMMIT")
-        assert found == expected
-        assert change.blocks_used > 0
-        assert not change.errors
-
-
 BLOCKS = 400
 
 
@@ -254,6 +227,50 @@ def test_what_was_read_in_it_counts(new_cluster: NewCluster) -> None:
                 # The kernel reads some blocks ahead, which then are no waits.
                 most = BLOCKS - patience - 2
                 assert most - 32 < change.blocks_issued <= most, (patience, change)
+
+
+def test_marks_before_the_first_read(new_cluster: NewCluster) -> None:
+    """A scan that was marked, and went back, while all was cached reads its blocks later."""
+    cluster = new_cluster()
+    if cluster.server.major < 17 or not has_extension(cluster, "pg_buffercache"):
+        pytest.skip("this server cannot evict a table under a cursor")
+    query = "SELECT x.id, y.id FROM marked_one x JOIN marked_two y USING (a) ORDER BY a"
+    with slow_tablespace(cluster, read_us=2000), connect(cluster) as connection:
+        for table in ("marked_one", "marked_two"):
+            script(
+                connection,
+                f"""
+                CREATE TABLE {table} (id int, a int, filler text)
+                  WITH (fillfactor = 10) TABLESPACE slow;
+                INSERT INTO {table} SELECT i, (i * 149) % {BLOCKS} / 4, repeat('x', 700)
+                  FROM generate_series(0, {BLOCKS - 1}) i;
+                CREATE INDEX {table}_a ON {table} (a);
+                VACUUM ANALYZE {table};
+                """,
+            )
+        settings(connection, **INDEX_SCANS, cursor_tuple_fraction=1, enable_material="off")
+        settings(connection, enable_hashjoin="off", enable_sort="off", enable_nestloop="off")
+        join, *sides = plan_nodes(connection, query)
+        assert join["Node Type"] == "Merge Join"
+        assert [side["Node Type"] for side in sides] == ["Index Scan"] * 2
+        # The outer side stays in shared buffers.
+        inner = sides[1]["Relation Name"]
+        expected = rows_without(connection, query)
+        assert len(expected) == 4 * BLOCKS
+        for patience in PATIENCE:
+            for fetched in (1, 5, 9, 200):
+                settings(connection, pg_lookahead__start_after=patience)
+                with gained(connection) as change:
+                    connection.execute("BEGIN")
+                    connection.execute(f"DECLARE c NO SCROLL CURSOR FOR {query}")
+                    found = rows(connection, f"FETCH {fetched} FROM c")
+                    evict(connection, inner)
+                    evict_tablespaces(cluster)
+                    found += rows(connection, "FETCH ALL FROM c")
+                    connection.execute("COMMIT")
+                assert found == expected, (patience, fetched)
+                assert change.blocks_used > BLOCKS / 2, (patience, fetched, change)
+                assert not change.errors
 
 
 def test_few_rows_after_many_that_are_dead(new_cluster: NewCluster) -> None:
