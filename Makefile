@@ -7,9 +7,9 @@ PGFILEDESC = "pg_lookahead - reads the blocks a query will need before it needs 
 
 OBJS = \
 	$(WIN32RES) \
+	src/by_address.o \
 	src/pg_lookahead.o \
 	src/settings.o \
-	src/hook/by_address.o \
 	src/hook/executor.o \
 	src/hook/explain.o \
 	src/hook/index_am.o \

@@ -24,7 +24,7 @@
 #include "access/table.h"
 #include "executor/executor.h"
 #include "extend/extend.h"
-#include "hook/by_address.h"
+#include "by_address.h"
 #include "lib/ilist.h"
 
 /* After so many rows a table is looked at for a TOAST table in use. */
@@ -190,6 +190,7 @@ la_ExecFilling(PlanState *node)
 {
 	LaFilling  *filling = la_by_address_get(&la_filling_nodes, node);
 
+	Assert(filling != NULL);
 	la_filling_look(filling);
 	return filling->exec(node);
 }

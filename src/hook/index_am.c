@@ -19,8 +19,8 @@
  * A relation keeps the pointer as long as its relcache entry lives.  The copy
  * is made once per access method and lives as long as the process: if it hung
  * on the relation, an invalidation could free it under a query that is being
- * aborted.  An index used by nobody we follow goes through one failed look-up
- * in a small hash table.
+ * aborted.  For a scan that we do not follow, of an index of which others are
+ * followed, a call costs a look-up that finds nothing, which is remembered.
  *
  * Another extension may do the same.  If it stood in for an index before us,
  * it is the original that we call.  If it has copied our routine it calls us,
@@ -121,6 +121,15 @@ la_amgetbitmap(IndexScanDesc desc, TIDBitmap *tbm)
 	return la_leaf_scan_bitmap(leaf, desc, tbm);
 }
 
+/*
+ * The stand-in that was called, for a node, or NULL if the scan is no one's.
+ */
+static inline LaIndexAm *
+la_am_for(const LaIndexNode *node, IndexScanDesc desc)
+{
+	return node ? node->am : la_index_am_of(desc->indexRelation);
+}
+
 static void
 la_amrescan(IndexScanDesc desc, ScanKey keys, int nkeys,
 			ScanKey orderbys, int norderbys)
@@ -132,15 +141,15 @@ la_amrescan(IndexScanDesc desc, ScanKey keys, int nkeys,
 		la_index_node_restart_first(node);
 	else
 		node = la_index_node_restart(desc);
-	am = node ? node->am : la_index_am_of(desc->indexRelation);
+	am = la_am_for(node, desc);
 	am->orig.amrescan(desc, keys, nkeys, orderbys, norderbys);
 }
 
 static void
 la_amendscan(IndexScanDesc desc)
 {
-	LaIndexAm  *am = la_index_am_of(desc->indexRelation);
 	LaIndexNode *node = la_index_node_find(desc);
+	LaIndexAm  *am = la_am_for(node, desc);
 
 	if (node != NULL)
 		la_index_node_end(node);
@@ -155,7 +164,7 @@ la_ammarkpos(IndexScanDesc desc)
 
 	if (node != NULL)
 		la_index_node_mark(node);
-	am = node ? node->am : la_index_am_of(desc->indexRelation);
+	am = la_am_for(node, desc);
 	am->orig.ammarkpos(desc);
 }
 
@@ -167,7 +176,7 @@ la_amrestrpos(IndexScanDesc desc)
 
 	if (node != NULL)
 		la_index_node_restore(node);
-	am = node ? node->am : la_index_am_of(desc->indexRelation);
+	am = la_am_for(node, desc);
 	am->orig.amrestrpos(desc);
 }
 

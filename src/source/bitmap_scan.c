@@ -77,7 +77,7 @@
 #include "catalog/catalog.h"
 #include "compat.h"
 #include "executor/executor.h"
-#include "hook/by_address.h"
+#include "by_address.h"
 #include "method/method.h"
 #include "settings.h"
 #include "source/bitmap_blocks.h"
@@ -336,8 +336,8 @@ la_bitmap_work_create(LaBitmapScan *scan, const LaMethod *method)
 	Relation	rel = scan->node->ss.ss_currentRelation;
 
 	scan->base.window = la_window_open(scan->query_context, rel, method,
-								  &scan->pace, &scan->base.counters,
-								  la_bitmap_work_forget, scan);
+										&scan->pace, &scan->base.counters,
+										la_bitmap_work_forget, scan);
 	la_bitmap_source_init(&scan->source, scan->base.window->context,
 						  scan->node, &scan->current, &scan->base.counters);
 	scan->base.method_name = method->name;
@@ -738,8 +738,10 @@ static TupleTableSlot *
 la_ExecBitmapHeapScan(PlanState *pstate)
 {
 	LaBitmapScan *scan = la_by_address_get(&la_nodes, pstate);
-	TupleTableSlot *slot = scan->exec(pstate);
+	TupleTableSlot *slot;
 
+	Assert(scan != NULL);
+	slot = scan->exec(pstate);
 	la_bitmap_look(scan);
 	return slot;
 }

@@ -39,7 +39,7 @@ typedef struct LaFollowedOps
 /* The scans of a query. */
 typedef struct LaScans
 {
-	dlist_head	list;			/* LaFollowed; a few are made late */
+	dlist_head	list;			/* LaFollowed; most index scans join late */
 	int			places;			/* scan nodes met so far */
 	uint32		runs;			/* times that the executor came back */
 } LaScans;

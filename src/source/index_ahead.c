@@ -118,8 +118,9 @@ la_work_create(LaIndexScan *scan, const LaMethod *method)
 	MemoryContext context;
 
 	scan->base.window = la_window_open(scan->query_context, scan->target.heap,
-								  method, &scan->pace, &scan->base.counters,
-								  la_work_forget, scan);
+										method, &scan->pace,
+										&scan->base.counters,
+										la_work_forget, scan);
 	context = scan->base.window->context;
 	if (la_leaf_items_are_better(&scan->target))
 		scan->leaf_items = la_leaf_items_create(context, &scan->target);

@@ -27,8 +27,10 @@
  * A scan that a LIMIT ends before it could be looked ahead of stays there,
  * unless it is started again and again, and can learn from the first times.
  *
- * It goes on as if it had been followed from its beginning, except that blocks
- * and leaf pages which were there already are not counted.
+ * It goes on as if it had been followed from its beginning: blocks that it has
+ * passed count, those at least that the entries of its last leaf page are on,
+ * and so do leaf pages, about.  What is read first after the executor came back
+ * to its caller (a cursor, say) is taken for somebody else's.
  *
  * Some are followed from their start: if the first block is to be looked ahead
  * of (start_after = 0), if the access method is dear (its first call is the
@@ -256,6 +258,34 @@ la_is_short(const LaIndexNode *node)
 }
 
 /*
+ * What the scan has passed before it was followed counts.  B-tree has just
+ * found another entry.
+ */
+static void
+la_credit_passed(LaIndexScan *scan, const LaIndexStart *start)
+{
+	BTScanPos	pos = &((BTScanOpaque) scan->desc->opaque)->currPos;
+	bool		forward = ScanDirectionIsForward(start->direction);
+	int			first = forward ? pos->firstItem : pos->lastItem;
+	int			back = forward ? -1 : 1;
+	int			nblocks = 0;
+
+	/* From the entry before this one back to the first of the page. */
+	if (!scan->target.index_only && pos->itemIndex != first)
+		for (int i = pos->itemIndex + back;
+			 i != first && nblocks < la_start_after;
+			 i += back)
+			if (ItemPointerGetBlockNumber(&pos->items[i].heapTid) !=
+				ItemPointerGetBlockNumber(&pos->items[i + back].heapTid))
+				nblocks++;
+	la_pace_credit(&scan->pace, nblocks);
+
+	if (scan->target.leaf != NULL)
+		la_pace_credit(&scan->target.leaf->pace,
+					   start->calls / (pos->lastItem - pos->firstItem + 1));
+}
+
+/*
  * A further call of amgettuple in the first stage.
  */
 static pg_noinline bool
@@ -266,6 +296,7 @@ la_index_node_further(LaIndexNode *node, ScanDirection direction)
 	amgettuple_function amgettuple = node->am->orig.amgettuple;
 	BlockNumber blkno;
 	int64		reads;
+	int64		nleaves;
 
 	if (!start->found || direction != start->direction)
 		return la_index_scan_next(la_scan_of(node), direction);
@@ -283,10 +314,12 @@ la_index_node_further(LaIndexNode *node, ScanDirection direction)
 	}
 
 	/* What the access method has read now is a leaf page, and no gap's. */
-	reads = la_blocks_read() - reads;
-	start->reads_first += reads;
+	nleaves = la_blocks_read() - reads;
+	start->reads_first += nleaves;
 	la_end_first_stage(node, blkno);
-	if (reads > 0)
+	if (amgettuple == btgettuple)
+		la_credit_passed(node->scan, start);
+	if (nleaves > 0)
 		la_leaf_wake(node->scan->target.leaf);
 	la_index_scan_go_on(node->scan, direction);
 	return true;
@@ -311,7 +344,6 @@ la_index_node_next(LaIndexNode *node, ScanDirection direction)
 	node->runs = node->scans->runs;
 	start->found = am->orig.amgettuple(node->desc, direction);
 	start->reads_first = la_blocks_read();
-	start->hits_first = la_blocks_hit();
 	if (am->orig.amgettuple == btgettuple)
 		node->cached_reads = start->reads_first;
 	return start->found;

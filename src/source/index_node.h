@@ -10,7 +10,7 @@
 #ifndef LA_INDEX_NODE_H
 #define LA_INDEX_NODE_H
 
-#include "hook/by_address.h"
+#include "by_address.h"
 #include "source/index_scan.h"
 #include "window/waits.h"
 
@@ -34,9 +34,8 @@ typedef struct LaIndexNode
 	LaIndexAm  *am;				/* valid while bound */
 
 	/* the first stage, see index_node.c; valid while there is no scan */
-	int64		cached_reads;	/* blocks read by this backend, at the last
-								 * entry; -1: B-tree's next is not to be taken
-								 * from its page */
+	int64		cached_reads;	/* start.reads_first; -1: B-tree's next entry
+								 * is not to be taken from its page */
 	LaIndexStart start;
 	int			starts;			/* of the scan: 1, or 2 if more */
 	uint32		runs;			/* LaScans.runs at the first call */

@@ -4,8 +4,8 @@
  *	  Follows the index scans of plans.
  *
  * One LaIndexScan stands beside an LaIndexNode, for one IndexScan or
- * IndexOnlyScan node of a running plan, from its scan's second entry on at the
- * latest; see index_node.c.
+ * IndexOnlyScan node of a running plan, when something was read between two of
+ * its scan's entries; see index_node.c.
  *
  *		executor		la_index_scan_next()			what it does
  *		asks for entry 1	entry is on block 40		a switch
@@ -565,8 +565,6 @@ la_index_scan_catch_up(LaIndexScan *scan, const LaIndexStart *start,
 	if (start->calls == 0)
 		return;
 	la_index_ahead_turn(scan, start->direction);
-	if (!scan->target.index_only)
-		la_pace_credit(&scan->pace, la_blocks_hit() - start->hits_first);
 	scan->target.position = start->calls;
 	scan->mark_position = start->mark_calls;
 	scan->replay_until = start->replay_until;

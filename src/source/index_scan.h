@@ -108,9 +108,7 @@ typedef struct LaIndexStart
 	int64		replay_until;	/* as LaIndexScan's */
 	ScanDirection direction;	/* of all calls */
 	int64		reads;			/* blocks read by this backend, at the start */
-	int64		reads_first;	/* the same when the last entry was returned */
-	int64		hits_first;		/* blocks found in shared buffers, with the
-								 * first entry */
+	int64		reads_first;	/* the same when the first entry was returned */
 } LaIndexStart;
 
 /*

@@ -66,7 +66,7 @@
 #include "postgres.h"
 
 #include "compat.h"
-#include "hook/by_address.h"
+#include "by_address.h"
 #include "method/method.h"
 #include "settings.h"
 #include "source/leaf_scan.h"
@@ -232,8 +232,8 @@ la_leaf_work_create(LaLeafScan *leaf, const LaMethod *method)
 	Relation	index = leaf->desc->indexRelation;
 
 	leaf->base.window = la_window_open(leaf->query_context, index, method,
-								  &leaf->pace, &leaf->base.counters,
-								  la_leaf_work_forget, leaf);
+										&leaf->pace, &leaf->base.counters,
+										la_leaf_work_forget, leaf);
 	leaf->base.window->passing_is_use = true;
 	leaf->walk = la_leaf_walk_create(leaf->base.window->context, index);
 	leaf->base.method_name = method->name;

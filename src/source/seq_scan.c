@@ -68,7 +68,7 @@
 #include "catalog/pg_class.h"
 #include "compat.h"
 #include "executor/executor.h"
-#include "hook/by_address.h"
+#include "by_address.h"
 #include "method/method.h"
 #include "settings.h"
 #include "source/seq_scan.h"
@@ -501,6 +501,7 @@ la_SeqNext(SeqScanState *node)
 		node->ss.ss_currentScanDesc = scandesc;
 	}
 	scan = la_by_address_get(&la_nodes, node);
+	Assert(scan != NULL);
 	if (unlikely(scan->is_paused))
 		la_seq_resume(scan);
 	if (!table_scan_getnextslot(scandesc, direction, slot))

@@ -125,7 +125,7 @@ la_pace_passed(LaPace *pace)
 }
 
 /*
- * The scan has done with so many of them before it was watched.
+ * The scan has done with so many blocks before it was watched.
  */
 static inline void
 la_pace_credit(LaPace *pace, int64 nblocks)

@@ -22,16 +22,6 @@ la_blocks_read(void)
 	return pgBufferUsage.shared_blks_read + pgBufferUsage.local_blks_read;
 }
 
-/*
- * Blocks that this backend has found in shared buffers, or among its own, so
- * far.
- */
-static inline int64
-la_blocks_hit(void)
-{
-	return pgBufferUsage.shared_blks_hit + pgBufferUsage.local_blks_hit;
-}
-
 /* What the kernel has counted of this process. */
 typedef struct LaUsage
 {

@@ -229,6 +229,61 @@ def test_what_was_read_in_it_counts(new_cluster: NewCluster) -> None:
                 assert most - 32 < change.blocks_issued <= most, (patience, change)
 
 
+def test_what_was_passed_in_it_counts(new_cluster: NewCluster) -> None:
+    """Blocks and leaf pages that were there count as passed when the first is not."""
+    cluster = new_cluster()
+    half = BLOCKS // 2
+    with slow_tablespace(cluster, read_us=2000):
+        with connect(cluster) as connection:
+            script(
+                connection,
+                f"""
+                CREATE TABLE passing (a int, filler text)
+                  WITH (fillfactor = 10) TABLESPACE slow;
+                INSERT INTO passing SELECT (i * 149) % {BLOCKS}, repeat('x', 700)
+                  FROM generate_series(0, {BLOCKS - 1}) i;
+                CREATE INDEX passing_a ON passing (a);
+                CREATE TABLE leaves (a int, wide text);
+                INSERT INTO leaves SELECT i, repeat('x', 450) || i
+                  FROM generate_series(1, {16 * BLOCKS}) i ORDER BY md5(i::text);
+                CREATE INDEX leaves_a ON leaves (a, wide) TABLESPACE slow;
+                VACUUM ANALYZE passing, leaves;
+                """,
+            )
+        # Query, what of it is cached, node.
+        cases = {
+            "passing": (
+                "SELECT sum(length(filler)) FROM passing WHERE a {}",
+                (">= 0", f"< {half}"),
+                "Index Scan",
+            ),
+            "leaves": (
+                "SELECT count(wide) FROM (SELECT a, wide FROM leaves WHERE a {}"
+                " ORDER BY a DESC, wide DESC OFFSET 0) l",
+                ("> 0", f"> {8 * BLOCKS}"),
+                "Index Only Scan",
+            ),
+        }
+        for name, (query, (every, cached), node) in cases.items():
+            issued = {}
+            for patience in (8, half // 2):
+                cluster.restart()
+                evict_tablespaces(cluster)
+                with connect(cluster) as connection:
+                    settings(connection, **INDEX_SCANS, pg_lookahead__start_after=patience)
+                    scan = plan_nodes(connection, query.format(every))[-1]
+                    assert (scan["Node Type"], scan["Relation Name"]) == (node, name)
+                    settings(connection, pg_lookahead__enabled="off")
+                    rows(connection, query.format(cached))
+                    settings(connection, pg_lookahead__enabled="on")
+                    with gained(connection) as change:
+                        rows(connection, query.format(every))
+                    issued[patience] = change.blocks_issued
+            # Not counted, the second would have let pass as many blocks as its patience.
+            assert issued[8] > half // 2, (name, issued)
+            assert issued[half // 2] > issued[8] - 20, (name, issued)
+
+
 def test_marks_before_the_first_read(new_cluster: NewCluster) -> None:
     """A scan that was marked, and went back, while all was cached reads its blocks later."""
     cluster = new_cluster()

@@ -28,7 +28,11 @@ INSERT INTO few SELECT i, i % 100, repeat('x', 120) FROM generate_series(1, 8000
  ORDER BY md5(i::text);
 CREATE INDEX few_a ON few (a);
 CREATE INDEX few_b ON few (b);
-VACUUM ANALYZE few;
+CREATE TABLE beside_few (a int PRIMARY KEY, b int);
+INSERT INTO beside_few SELECT i, i FROM generate_series(0, 8000) i;
+CREATE FUNCTION looked_up(key int) RETURNS int STABLE LANGUAGE sql
+  AS 'SELECT b FROM beside_few WHERE a = key';
+VACUUM ANALYZE few, beside_few;
 UPDATE few SET filler = 'y' WHERE a % 10 = 0
 """
 
@@ -39,6 +43,11 @@ QUERIES = {
     "index_only": "SELECT a FROM few ORDER BY a LIMIT {n}",
     "no_limit_node": "SELECT * FROM (SELECT a, filler FROM few ORDER BY a OFFSET 0) t"
     " WHERE filler <> 'z' LIMIT {n}",
+    # What else the plan finds in shared buffers is not the scan's.
+    "join": "SELECT few.a, twin.b FROM (SELECT * FROM few ORDER BY a) few"
+    " JOIN beside_few twin ON twin.a = few.a ORDER BY few.a LIMIT {n}",
+    "function": "SELECT a, filler FROM few WHERE looked_up(a) > 0 ORDER BY a LIMIT {n}",
+    "for_update": "SELECT a, filler FROM few WHERE filler <> 'z' ORDER BY a LIMIT {n} FOR UPDATE",
 }
 
 
@@ -55,6 +64,7 @@ def blocks(cluster: Cluster, connection: Connection, query: str) -> tuple[int, i
     """Return blocks read and hit by a query of an ice-cold table, by two accounts."""
     ice_cold(cluster, connection, "few")
     cold_index(connection, "few_a", "few_b")
+    rows(connection, "SELECT sum(b), looked_up(1) FROM beside_few TABLESAMPLE SYSTEM (100)")
     # What is not the query's: the planner looks into the index.
     plan_nodes(connection, query)
     connection.execute("SELECT pg_stat_force_next_flush()")
@@ -75,7 +85,8 @@ def test_not_one_block_more(defaults: Cluster, server: Server, name: str, n: int
     query = QUERIES[name].format(n=n)
     methods = ["auto", "aio"] if server.major >= 18 else ["auto"]
     with connect(defaults) as connection:
-        settings(connection, **INDEX_SCANS)
+        settings(connection, **INDEX_SCANS, enable_hashjoin="off", enable_mergejoin="off")
+        settings(connection, enable_material="off", enable_memoize="off")
         assert value(connection, "SHOW pg_lookahead.start_after") == "8"
         kind = "Index Only Scan" if name == "index_only" else "Index Scan"
         require_node(connection, query, kind)

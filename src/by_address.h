@@ -10,8 +10,11 @@
 #ifndef LA_BY_ADDRESS_H
 #define LA_BY_ADDRESS_H
 
-/* Looked up lately, each at the only place where it can be. */
-#define LA_RECENT_BITS	6
+/*
+ * The logarithm of how many are found at once: those looked up lately, each at
+ * the only place where it can be.
+ */
+#define LA_AT_ONCE_BITS 6
 
 /* All that of one kind.  Zeroed there is none. */
 typedef struct LaByAddress
@@ -21,7 +24,7 @@ typedef struct LaByAddress
 	{
 		const void *theirs;
 		void	   *ours;		/* beside that, or NULL */
-	}			recent[1 << LA_RECENT_BITS];
+	}			at_once[1 << LA_AT_ONCE_BITS];
 } LaByAddress;
 
 extern void la_by_address_put(LaByAddress *all, const void *theirs,
@@ -31,11 +34,11 @@ extern void la_by_address_remove(LaByAddress *all, const void *theirs,
 extern void *la_by_address_lookup(LaByAddress *all, const void *theirs);
 
 static inline int
-la_recent_place(const void *theirs)
+la_at_once_place(const void *theirs)
 {
 	uint32		hash = (uint32) ((uintptr_t) theirs >> 4) * 2654435769U;
 
-	return hash >> (32 - LA_RECENT_BITS);
+	return hash >> (32 - LA_AT_ONCE_BITS);
 }
 
 /*
@@ -44,10 +47,10 @@ la_recent_place(const void *theirs)
 static inline void *
 la_by_address_peek(const LaByAddress *all, const void *theirs)
 {
-	int			place = la_recent_place(theirs);
+	int			place = la_at_once_place(theirs);
 
-	if (likely(theirs == all->recent[place].theirs))
-		return all->recent[place].ours;
+	if (likely(theirs == all->at_once[place].theirs))
+		return all->at_once[place].ours;
 	return NULL;
 }
 
@@ -57,10 +60,10 @@ la_by_address_peek(const LaByAddress *all, const void *theirs)
 static inline void *
 la_by_address_get(LaByAddress *all, const void *theirs)
 {
-	int			place = la_recent_place(theirs);
+	int			place = la_at_once_place(theirs);
 
-	if (likely(theirs == all->recent[place].theirs))
-		return all->recent[place].ours;
+	if (likely(theirs == all->at_once[place].theirs))
+		return all->at_once[place].ours;
 	return la_by_address_lookup(all, theirs);
 }
 

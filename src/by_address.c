@@ -16,7 +16,7 @@
 #include "postgres.h"
 
 #include "common/hashfn.h"
-#include "hook/by_address.h"
+#include "by_address.h"
 #include "utils/memutils.h"
 
 #define LA_FIRST_SIZE	16
@@ -40,12 +40,12 @@ typedef struct LaAddressEntry
 #include "lib/simplehash.h"
 
 static void
-la_make_recent(LaByAddress *all, const void *theirs, void *ours)
+la_find_at_once(LaByAddress *all, const void *theirs, void *ours)
 {
-	int			place = la_recent_place(theirs);
+	int			place = la_at_once_place(theirs);
 
-	all->recent[place].theirs = theirs;
-	all->recent[place].ours = ours;
+	all->at_once[place].theirs = theirs;
+	all->at_once[place].ours = ours;
 }
 
 /*
@@ -60,7 +60,7 @@ la_by_address_put(LaByAddress *all, const void *theirs, void *ours)
 	if (all->entries == NULL)
 		all->entries = laaddress_create(TopMemoryContext, LA_FIRST_SIZE, NULL);
 	laaddress_insert(all->entries, theirs, &found)->ours = ours;
-	la_make_recent(all, theirs, ours);
+	la_find_at_once(all, theirs, ours);
 }
 
 /*
@@ -72,7 +72,7 @@ la_by_address_remove(LaByAddress *all, const void *theirs, const void *ours)
 	if (la_by_address_lookup(all, theirs) != ours || ours == NULL)
 		return;
 	laaddress_delete(all->entries, theirs);
-	la_make_recent(all, theirs, NULL);
+	la_find_at_once(all, theirs, NULL);
 }
 
 /*
@@ -87,6 +87,6 @@ la_by_address_lookup(LaByAddress *all, const void *theirs)
 	if (all->entries != NULL)
 		entry = laaddress_lookup(all->entries, theirs);
 	ours = entry ? entry->ours : NULL;
-	la_make_recent(all, theirs, ours);
+	la_find_at_once(all, theirs, ours);
 	return ours;
 }
