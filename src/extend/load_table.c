@@ -62,7 +62,8 @@ la_copy_end(LaLoad *load, bool is_good)
 /*
  * A plan starts, and may have its permissions checked: that is not COPY's
  * check.  Returns what la_copy_resume() is to be given afterwards.  An error in
- * between ends the COPY.
+ * between ends the COPY; where a function catches it, the COPY goes on without
+ * pages added for it.
  */
 LaLoad *
 la_copy_set_aside(void)
