@@ -89,9 +89,12 @@ la_amgettuple(IndexScanDesc desc, ScanDirection direction)
 		scan = node->scan;
 		if (scan == NULL)
 		{
-			if (likely(la_index_node_next_cached(node, desc, direction)))
-				return true;
-			return la_index_node_next(node, direction);
+			if (unlikely(!la_index_node_is_cached(node, direction)))
+				return la_index_node_next(node, direction);
+			if (unlikely(!la_bt_next_on_page(desc, direction)))
+				return la_index_node_turn_page(node);
+			node->start.calls++;
+			return true;
 		}
 		if (likely(scan->skip > 0))
 		{
@@ -130,19 +133,32 @@ la_am_for(const LaIndexNode *node, IndexScanDesc desc)
 	return node ? node->am : la_index_am_of(desc->indexRelation);
 }
 
+static pg_noinline void
+la_amrescan_seen(IndexScanDesc desc, ScanKey keys, int nkeys,
+				 ScanKey orderbys, int norderbys)
+{
+	LaIndexNode *node = la_index_node_restart(desc);
+	LaIndexAm  *am = la_am_for(node, desc);
+
+	am->orig.amrescan(desc, keys, nkeys, orderbys, norderbys);
+}
+
+/*
+ * The inner side of a nested loop comes here once per outer row.
+ */
 static void
 la_amrescan(IndexScanDesc desc, ScanKey keys, int nkeys,
 			ScanKey orderbys, int norderbys)
 {
 	LaIndexNode *node = la_index_node_peek(desc);
-	LaIndexAm  *am;
 
 	if (likely(node != NULL && node->scan == NULL))
+	{
 		la_index_node_restart_first(node);
+		node->am->orig.amrescan(desc, keys, nkeys, orderbys, norderbys);
+	}
 	else
-		node = la_index_node_restart(desc);
-	am = la_am_for(node, desc);
-	am->orig.amrescan(desc, keys, nkeys, orderbys, norderbys);
+		la_amrescan_seen(desc, keys, nkeys, orderbys, norderbys);
 }
 
 static void

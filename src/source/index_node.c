@@ -221,6 +221,8 @@ la_end_first_stage(LaIndexNode *node, BlockNumber blkno)
 {
 	LaIndexStart start = node->start;
 
+	if (start.calls == 0)
+		start = (LaIndexStart) {.reads = la_blocks_read()};
 	la_index_node_follow(node);
 	la_index_scan_catch_up(node->scan, &start, blkno);
 
@@ -231,7 +233,16 @@ la_end_first_stage(LaIndexNode *node, BlockNumber blkno)
 }
 
 /*
- * The same while nothing is under way.
+ * In the first stage: has the scan returned an entry in its last call?
+ */
+static inline bool
+la_has_entry(const LaIndexNode *node)
+{
+	return node->start.calls > 0 && node->start.found;
+}
+
+/*
+ * The end of the first stage while nothing is under way.
  */
 static LaIndexScan *
 la_scan_of(LaIndexNode *node)
@@ -240,7 +251,7 @@ la_scan_of(LaIndexNode *node)
 
 	if (node->scan != NULL)
 		return node->scan;
-	if (node->start.found)
+	if (la_has_entry(node))
 		blkno = ItemPointerGetBlockNumber(&node->desc->xs_heaptid);
 	return la_end_first_stage(node, blkno);
 }
@@ -286,43 +297,89 @@ la_credit_passed(LaIndexScan *scan, const LaIndexStart *start)
 }
 
 /*
- * A further call of amgettuple in the first stage.
+ * In the first stage another entry was found, and something was read.  Before
+ * the access method was asked so many blocks had been read, and the scan's entry
+ * was on a block.
  */
 static pg_noinline bool
-la_index_node_further(LaIndexNode *node, ScanDirection direction)
+la_index_node_has_read(LaIndexNode *node, BlockNumber blkno, int64 reads)
 {
 	LaIndexStart *start = &node->start;
-	IndexScanDesc desc = node->desc;
-	amgettuple_function amgettuple = node->am->orig.amgettuple;
-	BlockNumber blkno;
-	int64		reads;
 	int64		nleaves;
 
-	if (!start->found || direction != start->direction)
-		return la_index_scan_next(la_scan_of(node), direction);
-
-	blkno = ItemPointerGetBlockNumber(&desc->xs_heaptid);
-	reads = la_blocks_read();
-	start->found = amgettuple(desc, direction);
-	if (!start->found ||
-		(la_blocks_read() == start->reads_first &&
-		 (amgettuple == btgettuple || start->calls < LA_FIRST_STAGE_MAX)) ||
-		la_is_short(node))
+	if (la_is_short(node))
 	{
 		start->calls++;
-		return start->found;
+		return true;
 	}
 
 	/* What the access method has read now is a leaf page, and no gap's. */
 	nleaves = la_blocks_read() - reads;
 	start->reads_first += nleaves;
 	la_end_first_stage(node, blkno);
-	if (amgettuple == btgettuple)
+	if (node->am->orig.amgettuple == btgettuple)
 		la_credit_passed(node->scan, start);
 	if (nleaves > 0)
 		la_leaf_wake(node->scan->target.leaf);
-	la_index_scan_go_on(node->scan, direction);
+	la_index_scan_go_on(node->scan, start->direction);
 	return true;
+}
+
+/*
+ * The access method was asked in the first stage, not for the first time.
+ */
+static inline bool
+la_index_node_asked(LaIndexNode *node, bool found, bool btree,
+					BlockNumber blkno, int64 reads)
+{
+	LaIndexStart *start = &node->start;
+
+	if (!found)
+	{
+		start->found = false;
+		node->cached_reads = -1;
+	}
+	else if (la_blocks_read() != start->reads_first ||
+			 (!btree && start->calls >= LA_FIRST_STAGE_MAX))
+		return la_index_node_has_read(node, blkno, reads);
+	start->calls++;
+	return found;
+}
+
+/*
+ * amgettuple of a scan that is cached so far, at the end of B-tree's page.
+ */
+bool
+la_index_node_turn_page(LaIndexNode *node)
+{
+	IndexScanDesc desc = node->desc;
+	BlockNumber blkno = ItemPointerGetBlockNumber(&desc->xs_heaptid);
+	bool		found;
+
+	Assert(la_has_entry(node));
+	found = btgettuple(desc, node->start.direction);
+	return la_index_node_asked(node, found, true, blkno, node->cached_reads);
+}
+
+/*
+ * A further call of amgettuple in the first stage, of any kind.
+ */
+static pg_noinline bool
+la_index_node_further(LaIndexNode *node, ScanDirection direction)
+{
+	amgettuple_function amgettuple = node->am->orig.amgettuple;
+	BlockNumber blkno;
+	int64		reads;
+	bool		found;
+
+	if (!node->start.found || direction != node->start.direction)
+		return la_index_scan_next(la_scan_of(node), direction);
+
+	blkno = ItemPointerGetBlockNumber(&node->desc->xs_heaptid);
+	reads = la_blocks_read();
+	found = amgettuple(node->desc, direction);
+	return la_index_node_asked(node, found, amgettuple == btgettuple, blkno,
+							   reads);
 }
 
 /*
@@ -340,11 +397,15 @@ la_index_node_next(LaIndexNode *node, ScanDirection direction)
 		return la_index_node_further(node, direction);
 
 	start->calls = 1;
+	start->found = false;
 	start->direction = direction;
+	start->mark_calls = 0;
+	start->replay_until = 0;
+	start->reads = la_blocks_read();
 	node->runs = node->scans->runs;
 	start->found = am->orig.amgettuple(node->desc, direction);
 	start->reads_first = la_blocks_read();
-	if (am->orig.amgettuple == btgettuple)
+	if (start->found && am->orig.amgettuple == btgettuple)
 		node->cached_reads = start->reads_first;
 	return start->found;
 }
@@ -373,7 +434,7 @@ la_index_node_restart(IndexScanDesc desc)
 void
 la_index_node_mark(LaIndexNode *node)
 {
-	if (node->scan != NULL || !node->start.found)
+	if (node->scan != NULL || !la_has_entry(node))
 		la_index_scan_mark(la_scan_of(node));
 	else
 		node->start.mark_calls = node->start.calls;
@@ -387,13 +448,15 @@ la_index_node_restore(LaIndexNode *node)
 {
 	LaIndexStart *start = &node->start;
 
-	if (node->scan != NULL || start->mark_calls == 0)
+	if (node->scan != NULL || start->calls == 0 || start->mark_calls == 0)
 		la_index_scan_restore(la_scan_of(node));
 	else
 	{
 		start->replay_until = Max(start->replay_until, start->calls);
 		start->calls = start->mark_calls;
 		start->found = true;
+		if (node->am->orig.amgettuple == btgettuple)
+			node->cached_reads = start->reads_first;
 	}
 }
 

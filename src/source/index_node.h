@@ -34,10 +34,10 @@ typedef struct LaIndexNode
 	LaIndexAm  *am;				/* valid while bound */
 
 	/* the first stage, see index_node.c; valid while there is no scan */
-	int64		cached_reads;	/* start.reads_first; -1: B-tree's next entry
-								 * is not to be taken from its page */
+	int64		cached_reads;	/* start.reads_first if the scan is a B-tree's
+								 * and its last call found an entry, or -1 */
 	LaIndexStart start;
-	int			starts;			/* of the scan: 1, or 2 if more */
+	int64		starts;			/* of the scan */
 	uint32		runs;			/* LaScans.runs at the first call */
 
 	LaIndexScan *scan;			/* NULL: in the first stage */
@@ -65,42 +65,33 @@ la_index_node_peek(IndexScanDesc desc)
 }
 
 /*
- * amgettuple in the first stage, as long as nothing is read.  Returns false,
- * and has done nothing, if there is more to do than to take B-tree's next entry
- * of the same page.
+ * In the first stage of a scan of a B-tree: has nothing been read since it
+ * returned its first entry, and does it go on in the same direction?  If so its
+ * next entry may be taken from the page, start.calls counted, or else
+ * la_index_node_turn_page() be called.
  */
 static inline bool
-la_index_node_next_cached(LaIndexNode *node, IndexScanDesc desc,
-						  ScanDirection direction)
+la_index_node_is_cached(const LaIndexNode *node, ScanDirection direction)
 {
-	if (la_blocks_read() != node->cached_reads ||
-		direction != node->start.direction ||
-		!la_bt_next_on_page(desc, direction))
-		return false;
-	node->start.calls++;
-	return true;
+	return la_blocks_read() == node->cached_reads &&
+		direction == node->start.direction;
 }
 
 /*
- * amrescan in the first stage.
+ * amrescan in the first stage.  All else of "start" is set by the first call of
+ * amgettuple, and means nothing before.
  */
 static inline void
 la_index_node_restart_first(LaIndexNode *node)
 {
-	LaIndexStart *start = &node->start;
-
-	if (node->starts < 2)
-		node->starts++;
-	start->calls = 0;
-	start->found = false;
-	start->mark_calls = 0;
-	start->replay_until = 0;
-	start->reads = la_blocks_read();
+	node->starts++;
+	node->start.calls = 0;
 	node->cached_reads = -1;
 }
 
 /* For hook/index_am.c. */
 extern bool la_index_node_next(LaIndexNode *node, ScanDirection direction);
+extern bool la_index_node_turn_page(LaIndexNode *node);
 extern LaIndexNode *la_index_node_restart(IndexScanDesc desc);
 extern void la_index_node_mark(LaIndexNode *node);
 extern void la_index_node_restore(LaIndexNode *node);
