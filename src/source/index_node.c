@@ -297,9 +297,8 @@ la_credit_passed(LaIndexScan *scan, const LaIndexStart *start)
 }
 
 /*
- * In the first stage another entry was found, and something was read.
- * Before the access method was asked so many blocks had been read, and the entry
- * of the scan was on a block.
+ * In the first stage another entry was found, and something was read.  Before
+ * that call so many blocks had been read, and the scan's entry was on a block.
  */
 static pg_noinline bool
 la_index_node_has_read(LaIndexNode *node, BlockNumber blkno, int64 reads)
