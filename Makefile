@@ -24,6 +24,7 @@ OBJS = \
 	src/extend/load_table.o \
 	src/extend/space.o \
 	src/extend/spare.o \
+	src/extend/write_combine.o \
 	src/source/bitmap_blocks.o \
 	src/source/bitmap_scan.o \
 	src/source/index_ahead.o \

@@ -196,7 +196,9 @@ CREATE FUNCTION pg_lookahead_extend(
     OUT errors bigint,
     OUT extend_time double precision,
     OUT index_builds bigint,
-    OUT index_pages bigint)
+    OUT index_pages bigint,
+    OUT writes bigint,
+    OUT pages_written bigint)
 RETURNS SETOF record
 AS 'MODULE_PATHNAME', 'pg_lookahead_extend'
 LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED;

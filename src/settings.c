@@ -42,6 +42,7 @@ int			la_method = LA_METHOD_AUTO;
 int			la_max_distance = LA_DEFAULT_MAX_DISTANCE;
 int			la_io_concurrency = LA_DEFAULT_IO_CONCURRENCY;
 int			la_start_after = LA_DEFAULT_START_AFTER;
+int			la_write_combine_size = LA_DEFAULT_WRITE_COMBINE_SIZE;
 
 /*
  * Where the library is not preloaded a setting that needs a restart cannot be
@@ -303,6 +304,18 @@ la_settings_define(void)
 							LA_MAX_STATUS_INTERVAL,
 							PGC_SIGHUP,
 							GUC_UNIT_MS,
+							NULL, NULL, NULL);
+
+	DefineCustomIntVariable("pg_lookahead.write_combine_size",
+							"Sets how much of what a load has filled is written out with one call.",
+							"That is COPY, CREATE TABLE AS and REFRESH MATERIALIZED VIEW, "
+							"on PostgreSQL 17 and later. 0 leaves it to the server, page by page.",
+							&la_write_combine_size,
+							LA_DEFAULT_WRITE_COMBINE_SIZE,
+							0,
+							LA_MAX_WRITE_COMBINE_SIZE,
+							PGC_USERSET,
+							GUC_UNIT_BLOCKS,
 							NULL, NULL, NULL);
 
 	MarkGUCPrefixReserved("pg_lookahead");

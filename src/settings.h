@@ -72,6 +72,10 @@ typedef enum LaMethodId
 #define LA_DEFAULT_INDEX_EXTEND_SIZE	512
 #define LA_MAX_INDEX_EXTEND_SIZE	8192
 
+/* Not above what the storage manager takes in one call: PG_IOV_MAX of 17. */
+#define LA_MAX_WRITE_COMBINE_SIZE	32
+#define LA_DEFAULT_WRITE_COMBINE_SIZE	32
+
 extern bool la_bitmapscan;
 extern bool la_enabled;
 extern int	la_heap_extend_size;	/* blocks, 0: off */
@@ -91,6 +95,7 @@ extern int	la_method;			/* a LaMethodId */
 extern int	la_max_distance;	/* blocks */
 extern int	la_io_concurrency;	/* reads */
 extern int	la_start_after;		/* heap block switches */
+extern int	la_write_combine_size;	/* blocks, 0: off */
 
 extern void la_settings_define(void);
 

@@ -25,7 +25,7 @@
 PG_FUNCTION_INFO_V1(pg_lookahead_extend);
 
 #define LA_EXTEND_NCOUNTERS (sizeof(LaExtendCounters) / sizeof(int64))
-#define LA_EXTEND_COLUMNS	9
+#define LA_EXTEND_COLUMNS	11
 
 typedef struct LaExtendShared
 {
@@ -103,6 +103,8 @@ la_put_row(ReturnSetInfo *result, const char *scope,
 	values[i++] = Float8GetDatum(counters->time_us_total / 1000.0);
 	values[i++] = Int64GetDatum(counters->index_builds_total);
 	values[i++] = Int64GetDatum(counters->index_pages_total);
+	values[i++] = Int64GetDatum(counters->writes_total);
+	values[i++] = Int64GetDatum(counters->pages_written_total);
 	Assert(i == LA_EXTEND_COLUMNS);
 	tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
 }

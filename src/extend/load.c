@@ -224,6 +224,27 @@ la_load_remember(LaLoad *load, BulkInsertState bistate)
 }
 
 /*
+ * Write out what has been filled, if the ring of buffers is nearly full of it.
+ */
+static void
+la_load_write(LaLoad *load, BulkInsertState bistate)
+{
+	BlockNumber target;
+	uint32		nempty = 0;
+
+	if (bistate->current_buf == InvalidBuffer)
+		return;
+	target = BufferGetBlockNumber(bistate->current_buf);
+	if (target == load->noted)
+		return;
+	load->noted = target;
+	if (bistate->next_free != InvalidBlockNumber)
+		nempty = bistate->last_free - bistate->next_free + 1;
+	la_filled_note(&load->filled, target, bistate->strategy);
+	la_filled_write(&load->filled, load->rel, nempty);
+}
+
+/*
  * Heap's tuple_insert takes pages from the insert state by itself.
  */
 static void
@@ -232,6 +253,7 @@ la_insert_one(LaLoad *load, TupleTableSlot *slot, CommandId cid, int options,
 {
 	Relation	rel = load->rel;
 
+	la_load_write(load, bistate);
 	la_load_feed(load, bistate, !(options & HEAP_INSERT_SKIP_FSM));
 	GetHeapamTableAmRoutine()->tuple_insert(rel, slot, cid, options, bistate);
 	la_load_remember(load, bistate);
@@ -256,6 +278,11 @@ la_load_feed(LaLoad *load, BulkInsertState bistate, bool use_fsm)
 
 static void
 la_load_remember(LaLoad *load, BulkInsertState bistate)
+{
+}
+
+static void
+la_load_write(LaLoad *load, BulkInsertState bistate)
 {
 }
 
@@ -378,6 +405,7 @@ la_multi_insert(Relation rel, TupleTableSlot **slots, int nslots,
 	if (load)
 	{
 		la_load_toast(load, options);
+		la_load_write(load, bistate);
 		la_load_feed(load, bistate, !(options & HEAP_INSERT_SKIP_FSM));
 	}
 	GetHeapamTableAmRoutine()->multi_insert(rel, slots, nslots, cid, options,
@@ -403,7 +431,7 @@ void
 la_load_begin(LaLoad *load)
 {
 	memset(load, 0, sizeof(*load));
-	load->seen = load->toast_seen = InvalidBlockNumber;
+	load->seen = load->noted = load->toast_seen = InvalidBlockNumber;
 	la_growth_init(&load->growth);
 	la_growth_init(&load->toast_growth);
 	load->pool_first = load->pool_last = InvalidBlockNumber;
@@ -438,6 +466,7 @@ la_load_attach(LaLoad *load, Oid relid)
 	}
 	load->toast_oid = rel->rd_rel->reltoastrelid;
 	load->owner = CurrentResourceOwner;
+	load->filled.first_new = RelationGetNumberOfBlocks(rel);
 	rel->rd_tableam = &la_heap;
 	load->rel = rel;
 }
@@ -468,5 +497,6 @@ la_load_end(LaLoad *load, bool is_good)
 		la_space_return(rel, load->next_free, load->last_free, !is_known);
 	if (load->toast)
 		relation_close(load->toast, NoLock);
+	la_filled_free(&load->filled);
 	relation_close(rel, NoLock);
 }

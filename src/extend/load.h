@@ -13,6 +13,7 @@
 #define LA_LOAD_H
 
 #include "extend/extend.h"
+#include "extend/write_combine.h"
 #include "nodes/parsenodes.h"
 #include "tcop/dest.h"
 #include "utils/resowner.h"
@@ -35,6 +36,8 @@ struct LaLoad
 	BlockNumber pool_last;
 	BlockNumber next_free;		/* what it had not used when last seen */
 	BlockNumber last_free;
+	BlockNumber noted;			/* page that was noted last in "filled" */
+	LaFilledPages filled;
 };
 
 /* A receiver of rows that has not yet made its table. */

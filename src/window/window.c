@@ -205,6 +205,16 @@ bool
 la_block_is_resident(const RelFileLocator *locator, ForkNumber fork,
 					 BlockNumber blkno)
 {
+	return la_block_buffer(locator, fork, blkno) != InvalidBuffer;
+}
+
+/*
+ * The shared buffer that the block is in, or InvalidBuffer.  Likewise.
+ */
+Buffer
+la_block_buffer(const RelFileLocator *locator, ForkNumber fork,
+				BlockNumber blkno)
+{
 	BufferTag	tag;
 	uint32		hash;
 	LWLock	   *lock;
@@ -216,7 +226,7 @@ la_block_is_resident(const RelFileLocator *locator, ForkNumber fork,
 	LWLockAcquire(lock, LW_SHARED);
 	buf_id = BufTableLookup(&tag, hash);
 	LWLockRelease(lock);
-	return buf_id >= 0;
+	return buf_id + 1;
 }
 
 /*

@@ -138,6 +138,8 @@ extern void la_window_close(LaWindow *window);
 extern void la_window_fail(LaWindow *window);
 extern int	la_window_in_flight(const LaWindow *window);
 
+extern Buffer la_block_buffer(const RelFileLocator *locator, ForkNumber fork,
+							  BlockNumber blkno);
 extern bool la_block_is_resident(const RelFileLocator *locator,
 								 ForkNumber fork, BlockNumber blkno);
 

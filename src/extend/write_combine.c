@@ -1,0 +1,343 @@
+/*-------------------------------------------------------------------------
+ *
+ * write_combine.c
+ *	  Pages that a load has filled are written out many at a time.
+ *
+ * COPY and its like fill their pages in a ring of 16 MB of shared buffers.
+ * When it is full each further page first has to have an old one written out,
+ * which the server does one by one: 8 kB and a system call, or a request to
+ * the storage, for each.  The old pages follow one another in the file.  So
+ * shortly before it is their turn we write as many as fit into one call.
+ *
+ *		file		....written|.......filled, in the ring.......|target
+ *								^^^^ now					left ^ for what
+ *		ring		  its next buffers, clean by then		   comes next
+ *
+ * The load, page by page:
+ *
+ *	filled		noted when the target page has moved on: la_filled_note()
+ *	due			as many as the ring holds, short of what may be added next
+ *	written		by la_filled_write(), if nobody uses them; what is in use, has
+ *				been written by the checkpointer, or cannot be locked at once
+ *				is left to the server, which will do as without us
+ *
+ * How a page is written is the server's way, with the same calls in the same
+ * order as in its FlushBuffer(), so everybody else sees what they always see: a
+ * page that is pinned, and whose I/O is in progress.
+ *
+ *	1	pin it, if nobody has; lock it for reading, if that does not wait
+ *	2	start I/O: from here on nobody else writes it, drops it or cleans it
+ *	3	note how far the WAL must be flushed, and that changes are to be seen
+ *	4	copy it, unlock it, and put its checksum into the copy
+ *	5	flush the WAL, write all copies with one call, which also registers the
+ *		file for the next checkpoint's fsync
+ *	6	end I/O: it is clean, unless it has been changed since 3
+ *
+ * The server keeps the lock until 6.  As the copy has been taken, and a change
+ * after 3 leaves the page dirty, there is no need for it.  Nothing is waited
+ * for while I/O is in progress but the WAL and the storage: no lock of a page,
+ * no other I/O.
+ *
+ * All of it runs in a guard.  After an error the pages are dirty as before,
+ * nothing more is combined for the load, and the server writes them, or raises
+ * its own error.
+ *
+ * From 17 on: before, the storage manager writes single pages only.
+ *
+ * Copyright (c) 2026, the pg_lookahead authors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/xlog.h"
+#include "compat.h"
+#include "extend/extend.h"
+#include "extend/write_combine.h"
+#include "settings.h"
+#include "storage/bufpage.h"
+#include "utils/memutils.h"
+#include "window/guard.h"
+#include "window/window.h"
+
+#if LA_HAVE_WRITE_RUNS
+
+StaticAssertDecl(LA_MAX_WRITE_COMBINE_SIZE <= PG_IOV_MAX,
+				 "the storage manager must take as many in one call");
+
+/* Pages of a ring that are kept clean for what the load adds next. */
+#define LA_CLEAN_AHEAD		(LA_LOAD_MAX_BLOCKS + 128)
+
+/* A smaller ring is left alone: shared buffers are scarce then. */
+#define LA_MIN_RING			(4 * LA_CLEAN_AHEAD)
+
+/* A step of the target page that is not wider fills what it passes. */
+#define LA_MAX_STEP			32
+
+/* A load that went elsewhere so often is not the only one of its table. */
+#define LA_MANY_JUMPS		8
+
+/* Pages that are being written with one call. */
+typedef struct LaWriteRun
+{
+	Relation	rel;
+	BlockNumber first;
+	int			npages;
+	bool		is_permanent;
+	XLogRecPtr	lsn;			/* of the newest change to one of them */
+	Buffer		buffers[LA_MAX_WRITE_COMBINE_SIZE];
+} LaWriteRun;
+
+/* What a guarded call is to write: what is due of some pages in a row. */
+typedef struct LaWriteOrder
+{
+	Relation	rel;
+	BlockNumber first;
+	BlockNumber end;			/* the one after the last */
+} LaWriteOrder;
+
+/* The copies of the pages of a run; made when first needed. */
+static char *la_copies = NULL;
+
+static void
+la_filled_add(LaFilledPages *filled, BlockNumber block)
+{
+	if (filled->npages == filled->size)
+	{
+		filled->oldest = (filled->oldest + 1) % filled->size;
+		filled->npages--;
+	}
+	filled->pages[(filled->oldest + filled->npages) % filled->size] = block;
+	filled->npages++;
+	filled->last = block;
+}
+
+/*
+ * The load fills this page now, in a ring of buffers.  What it has passed since
+ * it was asked last has been filled; if it went elsewhere only the page itself
+ * is known.  A page that the table had before the load may be in shared buffers
+ * for other reasons, and need no writing.
+ */
+void
+la_filled_note(LaFilledPages *filled, BlockNumber target,
+			   BufferAccessStrategy ring)
+{
+	if (filled->is_off || la_write_combine_size == 0 ||
+		target < filled->first_new)
+		return;
+	if (filled->size == 0)
+	{
+		filled->size = ring ? GetAccessStrategyBufferCount(ring) : 0;
+		filled->is_off = filled->size < LA_MIN_RING;
+		if (filled->is_off)
+			return;
+		filled->pages = MemoryContextAlloc(CurTransactionContext,
+										   filled->size * sizeof(BlockNumber));
+	}
+	if (filled->npages > 0 && target > filled->last &&
+		target - filled->last <= LA_MAX_STEP)
+		for (BlockNumber block = filled->last + 1; block < target; block++)
+			la_filled_add(filled, block);
+	else if (filled->npages > 0 && filled->njumps < LA_MANY_JUMPS)
+		filled->njumps++;
+	la_filled_add(filled, target);
+}
+
+/*
+ * Begin to write a page, which has been pinned: steps 1 (the lock) to 4.
+ * Returns false if it is not to be written, or not now.
+ */
+static bool
+la_copy_page(LaWriteRun *run, Buffer buffer, BlockNumber block)
+{
+	BufferDesc *desc = GetBufferDescriptor(buffer - 1);
+	LWLock	   *lock = BufferDescriptorGetContentLock(desc);
+	char	   *copy = la_copies + run->npages * BLCKSZ;
+	uint32		state;
+	XLogRecPtr	lsn;
+
+	if (!LWLockConditionalAcquire(lock, LW_SHARED))
+		return false;
+	if (!la_start_buffer_write(desc))
+	{
+		LWLockRelease(lock);
+		return false;
+	}
+	state = LockBufHdr(desc);
+	lsn = PageGetLSN(BufferGetPage(buffer));
+	state &= ~BM_JUST_DIRTIED;
+	UnlockBufHdr(desc, state);
+	memcpy(copy, BufferGetPage(buffer), BLCKSZ);
+	LWLockRelease(lock);
+
+	PageSetChecksumInplace((Page) copy, block);
+	if (state & BM_PERMANENT)
+		run->lsn = Max(run->lsn, lsn);
+	return true;
+}
+
+/*
+ * Only a look: is the page dirty, and nobody uses it?
+ */
+static inline bool
+la_is_to_be_written(Buffer buffer)
+{
+	uint32		state =
+		pg_atomic_read_u32(&GetBufferDescriptor(buffer - 1)->state);
+
+	return (state & (BM_VALID | BM_DIRTY)) == (BM_VALID | BM_DIRTY) &&
+		!(state & BM_IO_IN_PROGRESS) && BUF_STATE_GET_REFCOUNT(state) == 0;
+}
+
+/*
+ * Take a page into the run, if it is to be written and nobody uses it.
+ */
+static bool
+la_take_page(LaWriteRun *run, BlockNumber block)
+{
+	const RelFileLocator *locator = la_rel_locator(run->rel);
+	Buffer		buffer = la_block_buffer(locator, MAIN_FORKNUM, block);
+
+	if (buffer == InvalidBuffer || !la_is_to_be_written(buffer) ||
+		!ReadRecentBuffer(*locator, MAIN_FORKNUM, block, buffer))
+		return false;
+	if (!la_copy_page(run, buffer, block))
+	{
+		ReleaseBuffer(buffer);
+		return false;
+	}
+	if (run->npages == 0)
+		run->first = block;
+	run->buffers[run->npages++] = buffer;
+	return true;
+}
+
+/*
+ * Write the pages of the run: steps 5 and 6.
+ */
+static void
+la_write_run(LaWriteRun *run)
+{
+	SMgrRelation smgr = RelationGetSmgr(run->rel);
+	const void *copies[LA_MAX_WRITE_COMBINE_SIZE];
+	instr_time	start;
+
+	if (run->npages == 0)
+		return;
+	for (int i = 0; i < run->npages; i++)
+		copies[i] = la_copies + i * BLCKSZ;
+
+	XLogFlush(run->lsn);
+	start = pgstat_prepare_io_time(track_io_timing);
+	smgrwritev(smgr, MAIN_FORKNUM, run->first, copies, run->npages, false);
+	la_count_ring_write(start, run->npages);
+	pgBufferUsage.shared_blks_written += run->npages;
+	if (backend_flush_after > 0)
+		smgrwriteback(smgr, MAIN_FORKNUM, run->first, run->npages);
+
+	for (int i = 0; i < run->npages; i++)
+	{
+		la_end_buffer_write(GetBufferDescriptor(run->buffers[i] - 1));
+		ReleaseBuffer(run->buffers[i]);
+	}
+	la_extend_count(&(LaExtendCounters)
+					{.writes_total = 1,
+					.pages_written_total = run->npages});
+	run->npages = 0;
+	run->lsn = InvalidXLogRecPtr;
+}
+
+static void
+la_write_body(void *arg)
+{
+	LaWriteOrder *order = arg;
+	LaWriteRun	run = {.rel = order->rel, .lsn = InvalidXLogRecPtr};
+
+	for (BlockNumber block = order->first; block < order->end; block++)
+		if (!la_take_page(&run, block))
+			la_write_run(&run);
+	la_write_run(&run);
+}
+
+/*
+ * Is the page still to be written, or has somebody else done it?
+ */
+static bool
+la_is_due(Relation rel, BlockNumber block)
+{
+	Buffer		buffer = la_block_buffer(la_rel_locator(rel), MAIN_FORKNUM,
+										 block);
+
+	return buffer != InvalidBuffer && la_is_to_be_written(buffer);
+}
+
+/*
+ * So many buffers of the ring are to be kept clean.  Loads of one table fill
+ * pages that another one has added, which are in the other's ring: that comes
+ * round sooner than we see.
+ */
+static uint32
+la_filled_room(const LaFilledPages *filled)
+{
+	return filled->njumps < LA_MANY_JUMPS ? LA_CLEAN_AHEAD : filled->size / 2;
+}
+
+/*
+ * Write out what the load has filled and will soon have to write, because its
+ * ring is full.  "nempty" further pages of the ring have not been filled yet.
+ *
+ * With a page go those beside it, whoever has filled them: loads of one table
+ * share its end page by page, and their rings come round at about one time.
+ *
+ * The caller must have locked the table so that it is not truncated, and hold
+ * no lock on a buffer.
+ */
+void
+la_filled_write(LaFilledPages *filled, Relation rel, uint32 nempty)
+{
+	LaWriteOrder order = {.rel = rel};
+	uint32		step = la_write_combine_size;
+	uint32		room = nempty + la_filled_room(filled);
+	int64		hits = pgBufferUsage.shared_blks_hit;
+
+	if (filled->is_off || step == 0 ||
+		filled->npages + room < filled->size + step || !la_guard_is_possible())
+		return;
+	if (la_copies == NULL)
+		la_copies = MemoryContextAllocAligned(TopMemoryContext,
+											  LA_MAX_WRITE_COMBINE_SIZE *
+											  BLCKSZ, PG_IO_ALIGN_SIZE, 0);
+	while (filled->npages > 0 && filled->npages + room > filled->size)
+	{
+		BlockNumber block = filled->pages[filled->oldest];
+
+		filled->oldest = (filled->oldest + 1) % filled->size;
+		filled->npages--;
+		if ((block >= order.first && block < order.end) ||
+			!la_is_due(rel, block))
+			continue;
+		order.first = block - block % RELSEG_SIZE % step;
+		order.end = order.first +
+			Min(step, RELSEG_SIZE - order.first % RELSEG_SIZE);
+		if (!la_guard_run_once(la_write_body, &order))
+		{
+			filled->is_off = true;
+			la_extend_count(&(LaExtendCounters) {.errors_total = 1});
+			break;
+		}
+	}
+	pgBufferUsage.shared_blks_hit = hits;
+}
+
+/*
+ * The load has ended, and well.
+ */
+void
+la_filled_free(LaFilledPages *filled)
+{
+	if (filled->pages)
+		pfree(filled->pages);
+	filled->pages = NULL;
+}
+
+#endif							/* LA_HAVE_WRITE_RUNS */

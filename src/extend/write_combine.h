@@ -1,0 +1,55 @@
+/*-------------------------------------------------------------------------
+ *
+ * write_combine.h
+ *	  Pages that a load has filled are written out many at a time.
+ *
+ * Copyright (c) 2026, the pg_lookahead authors
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef LA_WRITE_COMBINE_H
+#define LA_WRITE_COMBINE_H
+
+#include "compat.h"
+
+/*
+ * What a load has filled and not yet had written out, in that order.  If there
+ * is no room the oldest is forgotten, and left to the server.
+ */
+typedef struct LaFilledPages
+{
+	bool		is_off;			/* an error was met, or there is no ring */
+	BlockNumber first_new;		/* what the table had before is not noted */
+	uint32		size;			/* room: as many as the ring; 0: none yet */
+	uint32		oldest;			/* its place */
+	uint32		npages;
+	BlockNumber last;			/* of them; valid while there are any */
+	int			njumps;			/* to another page than the next few */
+	BlockNumber *pages;			/* go with the transaction, or before */
+} LaFilledPages;
+
+#if LA_HAVE_WRITE_RUNS
+extern void la_filled_note(LaFilledPages *filled, BlockNumber target,
+						   BufferAccessStrategy ring);
+extern void la_filled_write(LaFilledPages *filled, Relation rel,
+							uint32 nempty);
+extern void la_filled_free(LaFilledPages *filled);
+#else
+static inline void
+la_filled_note(LaFilledPages *filled, BlockNumber target,
+			   BufferAccessStrategy ring)
+{
+}
+
+static inline void
+la_filled_write(LaFilledPages *filled, Relation rel, uint32 nempty)
+{
+}
+
+static inline void
+la_filled_free(LaFilledPages *filled)
+{
+}
+#endif
+
+#endif							/* LA_WRITE_COMBINE_H */

@@ -1,0 +1,371 @@
+"""What a load has filled is written out many pages at a time (17 and later).
+
+The table must be what it is without, in shared buffers and in its file: after a
+crash, after an error of a write, and with others who read it, write it out and
+vacuum it at the same time.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+from lookahead import privilege
+from lookahead.cluster import Cluster
+from lookahead.servers import Server
+
+from conftest import NewCluster
+from support import Connection, LogWatch, connect, need_extensions, rows, script, until, value
+
+# A ring of buffers is an eighth of shared buffers, at most 16 MB.
+LOADS = {"shared_buffers": "64MB", "max_wal_size": "1GB"}
+RING = 1024
+
+# 1725 pages.
+ROWS = 100_000
+SOURCE = f"""
+CREATE TABLE source AS SELECT i AS a, repeat('x', 100) AS b FROM generate_series(1, {ROWS}) i
+"""
+
+# Pages of the ring that are kept clean, and one call's.
+AHEAD = 256
+CALL = 32
+
+FROM = 17
+
+# What recovery says when it has read all WAL, in files that were used before.
+END_OF_WAL = "unexpected pageaddr|invalid record length|invalid magic number|record with incorrect"
+
+
+def counters(connection: Connection, scope: str = "session") -> tuple[int, int, int]:
+    row = rows(
+        connection,
+        f"SELECT writes, pages_written, errors FROM pg_lookahead_extend() WHERE scope = '{scope}'",
+    )[0]
+    return int(row[0]), int(row[1]), int(row[2])
+
+
+def answer(connection: Connection, table: str) -> tuple[object, ...]:
+    query = f"SELECT count(*), sum(hashint8(a)), sum(hashtext(b)) FROM {table}"
+    return rows(connection, query)[0]
+
+
+def sound(connection: Connection, *tables: str) -> None:
+    for table in tables:
+        assert rows(connection, f"SELECT * FROM verify_heapam('{table}')") == []
+
+
+def crash(cluster: Cluster) -> None:
+    """What is in files only from now on: pages that were written, and the WAL."""
+    cluster.stop("immediate")
+    cluster.start()
+
+
+def has_checksums_right(cluster: Cluster) -> None:
+    """Every page of a server that was stopped is in its file as it should be."""
+    program = cluster.server.bindir / "pg_checksums"
+    check = privilege.run([str(program), "--check", "-D", str(cluster.data)], cwd=cluster.dir)
+    assert check.returncode == 0, check
+
+
+@pytest.fixture(scope="module")
+def loads(own_cluster: NewCluster) -> Cluster:
+    cluster = own_cluster(LOADS)
+    need_extensions(cluster, "amcheck", "pg_buffercache")
+    with connect(cluster) as connection:
+        script(connection, SOURCE)
+        connection.execute(f"COPY source TO '{cluster.dir}/source.copy'")
+    return cluster
+
+
+@pytest.fixture
+def connection(loads: Cluster, server: Server) -> Iterator[Connection]:
+    if server.major < FROM:
+        pytest.skip("the storage manager writes single pages")
+    with LogWatch(loads, allowed=[END_OF_WAL]), connect(loads) as connection:
+        connection.execute("DROP TABLE IF EXISTS filled, plain CASCADE")
+        yield connection
+
+
+def test_only_where_it_can_be(loads: Cluster, server: Server) -> None:
+    """Before 17 the setting is there, and does nothing."""
+    with connect(loads) as connection:
+        connection.execute("CREATE TABLE anywhere AS SELECT * FROM source")
+        assert (counters(connection)[0] > 0) == (server.major >= FROM)
+        connection.execute("DROP TABLE anywhere")
+
+
+CREATE = "CREATE {kind} TABLE {table} (a int, b text)"
+COPY = "COPY {table} FROM '{dir}/source.copy'"
+
+STATEMENTS = {
+    "copy": (CREATE, COPY),
+    "copy, a row at a time": (
+        "CREATE TABLE {table} (a int, b text, c float DEFAULT random())",
+        "COPY {table} (a, b) FROM '{dir}/source.copy'",
+    ),
+    "copy frozen": ("BEGIN", CREATE, COPY + " WITH (FREEZE)", "COMMIT"),
+    "copy, with an index": (CREATE, "CREATE INDEX ON {table} (a)", COPY),
+    "copy, rolled back before": (CREATE, "BEGIN", COPY, "ROLLBACK", "VACUUM {table}", COPY),
+    "copy twice": (CREATE, COPY, "DELETE FROM {table} WHERE a % 50 < 25", "VACUUM {table}", COPY),
+    "ctas": ("CREATE {kind} TABLE {table} AS SELECT * FROM source",),
+    "select into": ("SELECT * INTO {kind} {table} FROM source",),
+    "refresh": (
+        "CREATE MATERIALIZED VIEW {table}_v AS SELECT * FROM source WITH NO DATA",
+        "REFRESH MATERIALIZED VIEW {table}_v",
+        "CREATE TABLE {table} AS SELECT * FROM {table}_v",
+        "DROP MATERIALIZED VIEW {table}_v",
+    ),
+}
+
+
+def fill(connection: Connection, cluster: Cluster, name: str, table: str, kind: str = "") -> None:
+    for statement in STATEMENTS[name]:
+        connection.execute(statement.format(table=table, kind=kind, dir=cluster.dir))
+
+
+@pytest.mark.parametrize("name", STATEMENTS)
+def test_same_as_without(loads: Cluster, connection: Connection, name: str) -> None:
+    connection.execute("SET pg_lookahead.write_combine_size = 0")
+    fill(connection, loads, name, "plain")
+    assert counters(connection) == (0, 0, 0)
+    connection.execute("RESET pg_lookahead.write_combine_size")
+    fill(connection, loads, name, "filled")
+    writes, pages, errors = counters(connection)
+    assert errors == 0
+    # All of a load but what stays in the ring, with few calls.
+    assert pages >= value(connection, "SELECT pg_relation_size('source') / 8192") - RING
+    assert pages >= writes * CALL / 2
+    expected = answer(connection, "plain")
+    assert answer(connection, "filled") == expected
+    sound(connection, "filled")
+    connection.close()
+    crash(loads)
+    with connect(loads) as again:
+        assert answer(again, "filled") == expected
+        sound(again, "filled")
+
+
+@pytest.mark.parametrize("name", ["copy", "ctas"])
+def test_unlogged(loads: Cluster, connection: Connection, name: str) -> None:
+    fill(connection, loads, name, "filled", kind="UNLOGGED")
+    assert counters(connection)[0] > 0
+    assert answer(connection, "filled") == answer(connection, "source")
+    connection.close()
+    # A regular end writes it, and what was written before is not written again.
+    loads.restart()
+    with connect(loads) as again:
+        assert answer(again, "filled") == answer(again, "source")
+        sound(again, "filled")
+
+
+def test_what_is_left_alone(loads: Cluster, connection: Connection) -> None:
+    """A temporary table, a load that its ring holds, and a setting of zero."""
+    fill(connection, loads, "copy", "filled", kind="TEMPORARY")
+    connection.execute("DROP TABLE filled")
+    connection.execute("CREATE TABLE filled AS SELECT * FROM source LIMIT 40000")
+    assert counters(connection)[:2] == (0, 0)
+    with pytest.raises(psycopg.errors.InvalidParameterValue, match="outside the valid range"):
+        connection.execute("SET pg_lookahead.write_combine_size = '1MB'")
+    # Room that was there is in shared buffers already, and not in the ring.
+    connection.execute("INSERT INTO filled SELECT * FROM source")
+    connection.execute("DELETE FROM filled")
+    connection.execute("VACUUM (TRUNCATE OFF) filled")
+    connection.execute(f"COPY filled FROM '{loads.dir}/source.copy'")
+    assert counters(connection)[:2] == (0, 0)
+    connection.execute("SET pg_lookahead.enabled = off")
+    fill(connection, loads, "ctas", "plain")
+    assert counters(connection)[:2] == (0, 0)
+
+
+def test_statistics(connection: Connection, server: Server) -> None:
+    """What is written is counted as PostgreSQL counts its own writes."""
+    written = []
+    for size in ("0", "256kB"):
+        connection.execute("DROP TABLE IF EXISTS filled")
+        connection.execute("CHECKPOINT")
+        connection.execute("SELECT pg_stat_reset_shared('io')")
+        connection.execute(f"SET pg_lookahead.write_combine_size = '{size}'")
+        connection.execute("CREATE TABLE filled AS SELECT * FROM source")
+        connection.execute("SELECT pg_stat_force_next_flush()")
+        io = rows(
+            connection,
+            "SELECT sum(writes)::int FROM pg_stat_io WHERE context = 'bulkwrite'"
+            " AND backend_type = 'client backend'",
+        )[0][0]
+        written.append(io)
+    stock, ours = written
+    # 18 counts calls, 17 blocks.
+    if server.major >= 18:
+        assert ours < stock / 8
+    else:
+        assert abs(ours - stock) <= AHEAD + CALL
+
+
+def test_pages_in_use_are_left(loads: Cluster, connection: Connection) -> None:
+    """A page that somebody looks at is written later, by whoever needs its buffer."""
+    connection.execute("CREATE TABLE filled (a int, b text)")
+    with connect(loads) as writer, writer.cursor() as cursor:
+        data = (loads.dir / "source.copy").read_bytes()
+        middle = data.rindex(b"\n", 0, len(data) // 3) + 1
+        writer.execute("INSERT INTO filled SELECT * FROM source LIMIT 1000")
+        with cursor.copy("COPY filled FROM STDIN") as copy:
+            copy.write(data[:middle])
+            until(connection, "pg_relation_size('filled') > 4000000")
+            with connect(loads) as reader, reader.transaction():
+                # A cursor keeps the page that it has come to pinned.
+                reader.execute("DECLARE c CURSOR FOR SELECT a FROM filled")
+                assert reader.execute("FETCH 900 FROM c").rowcount == 900
+                copy.write(data[middle:])
+                until(
+                    connection,
+                    "(SELECT pages_written FROM pg_lookahead_extend() WHERE scope = 'server') > 0",
+                )
+    assert value(connection, "SELECT count(*) FROM filled") == ROWS + 1000
+    sound(connection, "filled")
+
+
+@pytest.fixture
+def failing(own_cluster: NewCluster, server: Server) -> tuple[Cluster, Path]:
+    """A server that cannot write several pages with one call while a file exists."""
+    if server.major < FROM:
+        pytest.skip("the storage manager writes single pages")
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    assert compiler is not None
+    cluster = own_cluster(LOADS, start=False)
+    library, flag = cluster.dir / "failing_writes.so", cluster.dir / "fail"
+    source = Path(__file__).with_name("failing_writes.c")
+    command = [compiler, "-O1", "-shared", "-fPIC", "-o", str(library), str(source), "-ldl"]
+    subprocess.run(command, check=True)
+    privilege.give(library)
+    cluster.server_env.update(LD_PRELOAD=str(library), LA_FAILING_WRITES=str(flag))
+    cluster.start()
+    return cluster, flag
+
+
+LINE = b"1\t" + b"y" * 100 + b"\n"
+
+
+def test_error_of_a_write(failing: tuple[Cluster, Path]) -> None:
+    """If pages cannot be written together the server writes them, and the load goes on."""
+    cluster, flag = failing
+    sent = 0
+    with connect(cluster) as connection, connect(cluster) as writer:
+        connection.execute("CREATE EXTENSION IF NOT EXISTS pg_lookahead")
+        need_extensions(cluster, "amcheck")
+        connection.execute("CREATE TABLE filled (a int, b text)")
+        for turn in (1, 2):
+            with writer.cursor() as cursor, cursor.copy("COPY filled FROM STDIN") as copy:
+                writes = counters(connection, "server")[0]
+                while counters(connection, "server")[0] < writes + 10:
+                    copy.write(LINE * 1000)
+                    sent += 1000
+                    assert sent < 10 * ROWS
+                flag.touch()
+                while counters(connection, "server")[2] < turn:
+                    copy.write(LINE * 1000)
+                    sent += 1000
+                    assert sent < 10 * ROWS
+                writes = counters(connection, "server")[0]
+                copy.write(LINE * ROWS)
+                sent += ROWS
+            flag.unlink()
+            # It was not tried again in this load.
+            assert counters(connection, "server")[0] == writes
+            assert counters(connection, "server")[2] == turn
+            assert value(connection, "SELECT count(*) FROM filled") == sent
+            sound(connection, "filled")
+    assert "could not write blocks" not in cluster.log.read_text(errors="replace")
+    crash(cluster)
+    with connect(cluster) as connection:
+        assert value(connection, "SELECT count(*) FROM filled") == sent
+        sound(connection, "filled")
+    cluster.stop()
+    has_checksums_right(cluster)
+
+
+def test_cancelled(loads: Cluster, connection: Connection) -> None:
+    connection.execute("CREATE TABLE filled (a int, b text)")
+    for delay in (50, 100, 150, 200, 300):
+        connection.execute(f"SET statement_timeout = {delay}")
+        with pytest.raises(psycopg.errors.QueryCanceled):
+            connection.execute(
+                "CREATE TABLE never AS SELECT s.* FROM source s, generate_series(1, 50)"
+            )
+        connection.execute("RESET statement_timeout")
+        connection.execute("BEGIN")
+        connection.execute("SAVEPOINT s")
+        with pytest.raises(psycopg.errors.DivisionByZero):
+            connection.execute("CREATE TABLE never AS SELECT a, 1 / (90000 - a), b FROM source")
+        connection.execute("ROLLBACK TO s")
+        connection.execute(f"COPY filled FROM '{loads.dir}/source.copy'")
+        connection.execute("COMMIT")
+    assert counters(connection)[0] > 0
+    assert value(connection, "SELECT count(*) FROM filled") == 5 * ROWS
+    sound(connection, "filled")
+    assert value(connection, "SELECT sum(pinning_backends) FROM pg_buffercache") <= 1
+
+
+def test_beside_others(own_cluster: NewCluster, server: Server) -> None:
+    """Several loads of a table, readers, VACUUM and checkpoints at once."""
+    if server.major < FROM:
+        pytest.skip("the storage manager writes single pages")
+    cluster = own_cluster({**LOADS, "bgwriter_lru_maxpages": "1000", "bgwriter_delay": "10ms"})
+    need_extensions(cluster, "amcheck")
+    failures: list[Exception] = []
+    stop = threading.Event()
+
+    def repeat(*statements: str, times: int | None = None) -> threading.Thread:
+        def run() -> None:
+            try:
+                with connect(cluster) as other:
+                    turn = 0
+                    while not stop.is_set() and turn != times:
+                        for statement in statements:
+                            other.execute(statement)
+                        turn += 1
+            except Exception as error:
+                failures.append(error)
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        return thread
+
+    with LogWatch(cluster), connect(cluster) as connection:
+        script(connection, SOURCE)
+        connection.execute(f"COPY source TO '{cluster.dir}/source.copy'")
+        connection.execute("CREATE TABLE filled (a int, b text)")
+        beside = [
+            repeat("CHECKPOINT"),
+            repeat("VACUUM filled"),
+            repeat("SELECT count(*) FROM filled"),
+            repeat("UPDATE filled SET a = a WHERE a % 5000 = 0"),
+            repeat(
+                "CREATE TABLE other AS SELECT * FROM source LIMIT 80000",
+                "TRUNCATE other",
+                "DROP TABLE other",
+            ),
+        ]
+        loads = [repeat(f"COPY filled FROM '{cluster.dir}/source.copy'", times=3) for _ in range(4)]
+        for thread in loads:
+            thread.join()
+        stop.set()
+        for thread in beside:
+            thread.join()
+        assert failures == []
+        assert counters(connection, "server")[0] > 0
+        assert counters(connection, "server")[2] == 0
+        assert value(connection, "SELECT count(*) FROM filled") == 12 * ROWS
+        sound(connection, "filled")
+        assert rows(connection, "SELECT a FROM filled GROUP BY a HAVING count(*) <> 12") == []
+    crash(cluster)
+    with connect(cluster) as connection:
+        assert value(connection, "SELECT count(*) FROM filled") == 12 * ROWS
+        sound(connection, "filled")
+    cluster.stop()
+    has_checksums_right(cluster)
