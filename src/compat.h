@@ -562,14 +562,14 @@ la_wait_event_watcher_main(void)
 #define LA_HAVE_WRITE_RUNS 1
 #define la_start_buffer_write(desc) StartBufferIO(desc, false, true)
 #define la_end_buffer_write(desc) TerminateBufferIO(desc, true, 0, true, false)
-#define la_count_ring_write(start, npages) \
-	pgstat_count_io_op_time(IOOBJECT_RELATION, IOCONTEXT_BULKWRITE, \
-							IOOP_WRITE, start, 1, (npages) * BLCKSZ)
+#define la_count_write(context, start, npages) \
+	pgstat_count_io_op_time(IOOBJECT_RELATION, context, IOOP_WRITE, start, \
+							1, (npages) * BLCKSZ)
 #elif PG_VERSION_NUM >= 170000
 #define LA_HAVE_WRITE_RUNS 1
-#define la_count_ring_write(start, npages) \
-	pgstat_count_io_op_time(IOOBJECT_RELATION, IOCONTEXT_BULKWRITE, \
-							IOOP_WRITE, start, npages)
+#define la_count_write(context, start, npages) \
+	pgstat_count_io_op_time(IOOBJECT_RELATION, context, IOOP_WRITE, start, \
+							npages)
 
 static inline bool
 la_start_buffer_write(BufferDesc *desc)

@@ -307,9 +307,9 @@ la_settings_define(void)
 							NULL, NULL, NULL);
 
 	DefineCustomIntVariable("pg_lookahead.write_combine_size",
-							"Sets how much of what a load has filled is written out with one call.",
-							"That is COPY, CREATE TABLE AS and REFRESH MATERIALIZED VIEW, "
-							"on PostgreSQL 17 and later. 0 leaves it to the server, page by page.",
+							"Sets how much of what a statement has filled is written out with one call.",
+							"Where rows fill a table faster than it is written out by others. "
+							"PostgreSQL 17 and later. 0 leaves it to the server, page by page.",
 							&la_write_combine_size,
 							LA_DEFAULT_WRITE_COMBINE_SIZE,
 							0,

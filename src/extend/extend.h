@@ -12,7 +12,7 @@
  *	load.c			COPY, CREATE TABLE AS, materialized views: pages through
  *					the statement's own insert state (load.h)
  *	load_table.c	which table that is
- *	write_combine.c	what these have filled is written out many pages at a time
+ *	write_combine.c	what was filled is written out many pages at a time
  *	spare.c			what was added and is not used yet, and the planner
  *	extend_stats.c	counters
  *	../hook/		who calls all this
@@ -67,7 +67,7 @@ typedef struct LaExtendCounters
 	int64		index_builds_total; /* that got a worker */
 	int64		index_pages_total;	/* that workers made space for */
 	int64		time_us_total;	/* that extending took */
-	int64		writes_total;	/* calls that wrote what loads had filled */
+	int64		writes_total;	/* calls that wrote what had been filled */
 	int64		pages_written_total;	/* by them */
 } LaExtendCounters;
 

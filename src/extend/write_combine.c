@@ -1,25 +1,31 @@
 /*-------------------------------------------------------------------------
  *
  * write_combine.c
- *	  Pages that a load has filled are written out many at a time.
+ *	  Pages that were filled are written out many at a time.
  *
- * COPY and its like fill their pages in a ring of 16 MB of shared buffers.
- * When it is full each further page first has to have an old one written out,
- * which the server does one by one: 8 kB and a system call, or a request to
- * the storage, for each.  The old pages follow one another in the file.  So
- * shortly before it is their turn we write as many as fit into one call.
+ * Who fills a table needs one buffer after the other.  Once all have been used,
+ * an old page has to be written out for each new one, which the server does one
+ * by one: 8 kB and a system call, or a request to the storage, for each.  The
+ * old pages are the table's own for the most part, and follow one another in
+ * the file.  So shortly before it is their turn we write as many as fit into
+ * one call.  Whose turn it is depends on where the buffers come from:
  *
- *		file		....written|.......filled, in the ring.......|target
- *								^^^^ now					left ^ for what
- *		ring		  its next buffers, clean by then		   comes next
+ *	ring	COPY and its like fill their pages in a ring of 16 MB.  What a load
+ *			has filled is noted when its target page moves on, by
+ *			la_filled_note(); it is due when the ring is full of that, short of
+ *			what may be added next: la_filled_write()
  *
- * The load, page by page:
+ *		file	....written|.......filled, in the ring.......|target
+ *							^^^^ due					left ^ for what
+ *		ring	  its next buffers, clean by then		   comes next
  *
- *	filled		noted when the target page has moved on: la_filled_note()
- *	due			as many as the ring holds, short of what may be added next
- *	written		by la_filled_write(), if nobody uses them; what is in use, has
- *				been written by the checkpointer, or cannot be locked at once
- *				is left to the server, which will do as without us
+ *	sweep	INSERT and UPDATE take any buffer that the clock sweep finds unused.
+ *			When we are about to add pages to the table, la_victims_write()
+ *			looks ahead of the sweep, at the buffers that it will come to next
+ *
+ * With a page that is due go those beside it in the file, if they are to be
+ * written.  A page that is in use, has been written by the checkpointer, or
+ * cannot be locked at once is left to the server, which will do as without us.
  *
  * How a page is written is the server's way, with the same calls in the same
  * order as in its FlushBuffer(), so everybody else sees what they always see: a
@@ -39,8 +45,8 @@
  * no other I/O.
  *
  * All of it runs in a guard.  After an error the pages are dirty as before,
- * nothing more is combined for the load, and the server writes them, or raises
- * its own error.
+ * nothing more is combined for the load, or ahead of the sweep for ten seconds,
+ * and the server writes them, or raises its own error.
  *
  * From 17 on: before, the storage manager writes single pages only.
  *
@@ -57,6 +63,7 @@
 #include "settings.h"
 #include "storage/bufpage.h"
 #include "utils/memutils.h"
+#include "utils/timestamp.h"
 #include "window/guard.h"
 #include "window/window.h"
 
@@ -74,16 +81,32 @@ StaticAssertDecl(LA_MAX_WRITE_COMBINE_SIZE <= PG_IOV_MAX,
 /* A step of the target page that is not wider fills what it passes. */
 #define LA_MAX_STEP			32
 
+/* Buffers that are looked at for each page that is about to be added. */
+#define LA_VICTIM_LOOKS		2
+
 /* A load that went elsewhere so often is not the only one of its table. */
 #define LA_MANY_JUMPS		8
+
+/* After an error the session does not look ahead of the sweep for this long. */
+#define LA_RETRY_MS			10000
+
+/* Which pages are to be written, and on what account. */
+typedef struct LaDue
+{
+	uint32		max_usage;		/* at most so often used since the sweep */
+	IOContext	context;		/* for pg_stat_io */
+} LaDue;
+
+static const LaDue la_due_in_ring = {BM_MAX_USAGE_COUNT, IOCONTEXT_BULKWRITE};
+static const LaDue la_due_in_sweep = {0, IOCONTEXT_NORMAL};
 
 /* Pages that are being written with one call. */
 typedef struct LaWriteRun
 {
 	Relation	rel;
+	LaDue		due;
 	BlockNumber first;
 	int			npages;
-	bool		is_permanent;
 	XLogRecPtr	lsn;			/* of the newest change to one of them */
 	Buffer		buffers[LA_MAX_WRITE_COMBINE_SIZE];
 } LaWriteRun;
@@ -92,12 +115,16 @@ typedef struct LaWriteRun
 typedef struct LaWriteOrder
 {
 	Relation	rel;
+	LaDue		due;
 	BlockNumber first;
 	BlockNumber end;			/* the one after the last */
 } LaWriteOrder;
 
 /* The copies of the pages of a run; made when first needed. */
 static char *la_copies = NULL;
+
+/* Nothing is written ahead of the sweep before that. */
+static TimestampTz la_sweep_retry_at = 0;
 
 static void
 la_filled_add(LaFilledPages *filled, BlockNumber block)
@@ -180,13 +207,14 @@ la_copy_page(LaWriteRun *run, Buffer buffer, BlockNumber block)
  * Only a look: is the page dirty, and nobody uses it?
  */
 static inline bool
-la_is_to_be_written(Buffer buffer)
+la_is_to_be_written(Buffer buffer, const LaDue *due)
 {
 	uint32		state =
 		pg_atomic_read_u32(&GetBufferDescriptor(buffer - 1)->state);
 
 	return (state & (BM_VALID | BM_DIRTY)) == (BM_VALID | BM_DIRTY) &&
-		!(state & BM_IO_IN_PROGRESS) && BUF_STATE_GET_REFCOUNT(state) == 0;
+		!(state & BM_IO_IN_PROGRESS) && BUF_STATE_GET_REFCOUNT(state) == 0 &&
+		BUF_STATE_GET_USAGECOUNT(state) <= due->max_usage;
 }
 
 /*
@@ -198,7 +226,8 @@ la_take_page(LaWriteRun *run, BlockNumber block)
 	const RelFileLocator *locator = la_rel_locator(run->rel);
 	Buffer		buffer = la_block_buffer(locator, MAIN_FORKNUM, block);
 
-	if (buffer == InvalidBuffer || !la_is_to_be_written(buffer) ||
+	if (buffer == InvalidBuffer ||
+		!la_is_to_be_written(buffer, &run->due) ||
 		!ReadRecentBuffer(*locator, MAIN_FORKNUM, block, buffer))
 		return false;
 	if (!la_copy_page(run, buffer, block))
@@ -230,7 +259,7 @@ la_write_run(LaWriteRun *run)
 	XLogFlush(run->lsn);
 	start = pgstat_prepare_io_time(track_io_timing);
 	smgrwritev(smgr, MAIN_FORKNUM, run->first, copies, run->npages, false);
-	la_count_ring_write(start, run->npages);
+	la_count_write(run->due.context, start, run->npages);
 	pgBufferUsage.shared_blks_written += run->npages;
 	if (backend_flush_after > 0)
 		smgrwriteback(smgr, MAIN_FORKNUM, run->first, run->npages);
@@ -251,7 +280,7 @@ static void
 la_write_body(void *arg)
 {
 	LaWriteOrder *order = arg;
-	LaWriteRun	run = {.rel = order->rel, .lsn = InvalidXLogRecPtr};
+	LaWriteRun	run = {.rel = order->rel, .due = order->due};
 
 	for (BlockNumber block = order->first; block < order->end; block++)
 		if (!la_take_page(&run, block))
@@ -268,7 +297,8 @@ la_is_due(Relation rel, BlockNumber block)
 	Buffer		buffer = la_block_buffer(la_rel_locator(rel), MAIN_FORKNUM,
 										 block);
 
-	return buffer != InvalidBuffer && la_is_to_be_written(buffer);
+	return buffer != InvalidBuffer &&
+		la_is_to_be_written(buffer, &la_due_in_ring);
 }
 
 /*
@@ -280,6 +310,33 @@ static uint32
 la_filled_room(const LaFilledPages *filled)
 {
 	return filled->njumps < LA_MANY_JUMPS ? LA_CLEAN_AHEAD : filled->size / 2;
+}
+
+/*
+ * Write a page that is due, and those beside it.  Returns false after an error.
+ */
+static bool
+la_write_around(LaWriteOrder *order, BlockNumber block)
+{
+	uint32		step = la_write_combine_size;
+
+	if (la_copies == NULL)
+		la_copies = MemoryContextAllocAligned(TopMemoryContext,
+											  LA_MAX_WRITE_COMBINE_SIZE *
+											  BLCKSZ, PG_IO_ALIGN_SIZE, 0);
+	order->first = block - block % RELSEG_SIZE % step;
+	order->end = order->first +
+		Min(step, RELSEG_SIZE - order->first % RELSEG_SIZE);
+	if (la_guard_run_once(la_write_body, order))
+		return true;
+	la_extend_count(&(LaExtendCounters) {.errors_total = 1});
+	return false;
+}
+
+static inline bool
+la_was_written(const LaWriteOrder *order, BlockNumber block)
+{
+	return block >= order->first && block < order->end;
 }
 
 /*
@@ -295,36 +352,66 @@ la_filled_room(const LaFilledPages *filled)
 void
 la_filled_write(LaFilledPages *filled, Relation rel, uint32 nempty)
 {
-	LaWriteOrder order = {.rel = rel};
-	uint32		step = la_write_combine_size;
+	LaWriteOrder order = {.rel = rel, .due = la_due_in_ring};
 	uint32		room = nempty + la_filled_room(filled);
 	int64		hits = pgBufferUsage.shared_blks_hit;
 
-	if (filled->is_off || step == 0 ||
-		filled->npages + room < filled->size + step || !la_guard_is_possible())
+	if (filled->is_off || la_write_combine_size == 0 ||
+		filled->npages + room < filled->size + la_write_combine_size ||
+		!la_guard_is_possible())
 		return;
-	if (la_copies == NULL)
-		la_copies = MemoryContextAllocAligned(TopMemoryContext,
-											  LA_MAX_WRITE_COMBINE_SIZE *
-											  BLCKSZ, PG_IO_ALIGN_SIZE, 0);
-	while (filled->npages > 0 && filled->npages + room > filled->size)
+	while (!filled->is_off && filled->npages > 0 &&
+		   filled->npages + room > filled->size)
 	{
 		BlockNumber block = filled->pages[filled->oldest];
 
 		filled->oldest = (filled->oldest + 1) % filled->size;
 		filled->npages--;
-		if ((block >= order.first && block < order.end) ||
-			!la_is_due(rel, block))
+		if (!la_was_written(&order, block) && la_is_due(rel, block))
+			filled->is_off = !la_write_around(&order, block);
+	}
+	pgBufferUsage.shared_blks_hit = hits;
+}
+
+/*
+ * So many pages are about to be added to a table, for which the server takes
+ * the next buffers that its clock sweep finds unused.  Of those that are the
+ * table's own, and dirty, write as many together as follow one another.
+ *
+ * The sweep passes by buffers that have been used; where it has to go round
+ * for that nothing is found, and nothing done.
+ */
+void
+la_victims_write(Relation rel, uint32 npages)
+{
+	LaWriteOrder order = {.rel = rel, .due = la_due_in_sweep};
+	const RelFileLocator *locator = la_rel_locator(rel);
+	uint32		nlooks = Min(npages * LA_VICTIM_LOOKS, (uint32) NBuffers / 8);
+	int64		hits = pgBufferUsage.shared_blks_hit;
+	uint32		id;
+
+	if (la_write_combine_size == 0 || RelationUsesLocalBuffers(rel) ||
+		!la_guard_is_possible() ||
+		(la_sweep_retry_at != 0 && GetCurrentTimestamp() < la_sweep_retry_at))
+		return;
+	id = StrategySyncStart(NULL, NULL);
+	for (uint32 i = 0; i < nlooks; i++, id++)
+	{
+		BufferDesc *desc = GetBufferDescriptor(id % NBuffers);
+		BufferTag	tag;
+
+		if (!la_is_to_be_written(BufferDescriptorGetBuffer(desc), &order.due))
 			continue;
-		order.first = block - block % RELSEG_SIZE % step;
-		order.end = order.first +
-			Min(step, RELSEG_SIZE - order.first % RELSEG_SIZE);
-		if (!la_guard_run_once(la_write_body, &order))
-		{
-			filled->is_off = true;
-			la_extend_count(&(LaExtendCounters) {.errors_total = 1});
-			break;
-		}
+		tag = desc->tag;		/* may be half of another: only a hint */
+		if (!BufTagMatchesRelFileLocator(&tag, locator) ||
+			BufTagGetForkNum(&tag) != MAIN_FORKNUM ||
+			la_was_written(&order, tag.blockNum))
+			continue;
+		if (la_write_around(&order, tag.blockNum))
+			continue;
+		la_sweep_retry_at = TimestampTzPlusMilliseconds(GetCurrentTimestamp(),
+														LA_RETRY_MS);
+		break;
 	}
 	pgBufferUsage.shared_blks_hit = hits;
 }

@@ -34,6 +34,7 @@ extern void la_filled_note(LaFilledPages *filled, BlockNumber target,
 extern void la_filled_write(LaFilledPages *filled, Relation rel,
 							uint32 nempty);
 extern void la_filled_free(LaFilledPages *filled);
+extern void la_victims_write(Relation rel, uint32 npages);
 #else
 static inline void
 la_filled_note(LaFilledPages *filled, BlockNumber target,
@@ -48,6 +49,11 @@ la_filled_write(LaFilledPages *filled, Relation rel, uint32 nempty)
 
 static inline void
 la_filled_free(LaFilledPages *filled)
+{
+}
+
+static inline void
+la_victims_write(Relation rel, uint32 npages)
 {
 }
 #endif
