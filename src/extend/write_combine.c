@@ -78,6 +78,9 @@ StaticAssertDecl(LA_MAX_WRITE_COMBINE_SIZE <= PG_IOV_MAX,
 /* A smaller ring is left alone: shared buffers are scarce then. */
 #define LA_MIN_RING			(4 * LA_CLEAN_AHEAD)
 
+/* This part of the ring stays as it was filled, though its WAL is flushed. */
+#define LA_EARLY_PART		4
+
 /* A step of the target page that is not wider fills what it passes. */
 #define LA_MAX_STEP			32
 
@@ -95,10 +98,13 @@ typedef struct LaDue
 {
 	uint32		max_usage;		/* at most so often used since the sweep */
 	IOContext	context;		/* for pg_stat_io */
+	XLogRecPtr	max_lsn;		/* changed last before that */
 } LaDue;
 
-static const LaDue la_due_in_ring = {BM_MAX_USAGE_COUNT, IOCONTEXT_BULKWRITE};
-static const LaDue la_due_in_sweep = {0, IOCONTEXT_NORMAL};
+static const LaDue la_due_in_ring = {
+	BM_MAX_USAGE_COUNT, IOCONTEXT_BULKWRITE, PG_UINT64_MAX
+};
+static const LaDue la_due_in_sweep = {0, IOCONTEXT_NORMAL, PG_UINT64_MAX};
 
 /* Pages that are being written with one call. */
 typedef struct LaWriteRun
@@ -185,7 +191,8 @@ la_copy_page(LaWriteRun *run, Buffer buffer, BlockNumber block)
 
 	if (!LWLockConditionalAcquire(lock, LW_SHARED))
 		return false;
-	if (!la_start_buffer_write(desc))
+	if (PageGetLSN(BufferGetPage(buffer)) > run->due.max_lsn ||
+		!la_start_buffer_write(desc))
 	{
 		LWLockRelease(lock);
 		return false;
@@ -288,17 +295,27 @@ la_write_body(void *arg)
 	la_write_run(&run);
 }
 
-/*
- * Is the page still to be written, or has somebody else done it?
- */
-static bool
-la_is_due(Relation rel, BlockNumber block)
+typedef enum LaPageState
 {
-	Buffer		buffer = la_block_buffer(la_rel_locator(rel), MAIN_FORKNUM,
-										 block);
+	LA_PAGE_DONE,				/* written by somebody, or in use */
+	LA_PAGE_DUE,
+	LA_PAGE_AHEAD_OF_WAL		/* its WAL would have to be flushed first */
+} LaPageState;
 
-	return buffer != InvalidBuffer &&
-		la_is_to_be_written(buffer, &la_due_in_ring);
+/*
+ * Only a look at a page that was filled.
+ */
+static LaPageState
+la_page_state(const LaWriteOrder *order, BlockNumber block)
+{
+	Buffer		buffer = la_block_buffer(la_rel_locator(order->rel),
+										 MAIN_FORKNUM, block);
+
+	if (buffer == InvalidBuffer || !la_is_to_be_written(buffer, &order->due))
+		return LA_PAGE_DONE;
+	if (PageGetLSN(BufferGetPage(buffer)) > order->due.max_lsn)
+		return LA_PAGE_AHEAD_OF_WAL;
+	return LA_PAGE_DUE;
 }
 
 /*
@@ -340,8 +357,37 @@ la_was_written(const LaWriteOrder *order, BlockNumber block)
 }
 
 /*
+ * Write out the oldest of what the load has filled, until only so many pages
+ * are left, or until WAL would have to be flushed for one.
+ */
+static void
+la_filled_write_until(LaFilledPages *filled, LaWriteOrder *order, uint32 left)
+{
+	while (!filled->is_off && filled->npages > left)
+	{
+		BlockNumber block = filled->pages[filled->oldest];
+
+		if (!la_was_written(order, block))
+		{
+			LaPageState state = la_page_state(order, block);
+
+			if (state == LA_PAGE_AHEAD_OF_WAL)
+				break;
+			if (state == LA_PAGE_DUE)
+				filled->is_off = !la_write_around(order, block);
+		}
+		filled->oldest = (filled->oldest + 1) % filled->size;
+		filled->npages--;
+	}
+}
+
+/*
  * Write out what the load has filled and will soon have to write, because its
  * ring is full.  "nempty" further pages of the ring have not been filled yet.
+ *
+ * Once it has come to that some more is written, as long as that does not have
+ * to wait for WAL to be flushed; so that has to be waited for no more often
+ * than without us.
  *
  * With a page go those beside it, whoever has filled them: loads of one table
  * share its end page by page, and their rings come round at about one time.
@@ -352,23 +398,26 @@ la_was_written(const LaWriteOrder *order, BlockNumber block)
 void
 la_filled_write(LaFilledPages *filled, Relation rel, uint32 nempty)
 {
-	LaWriteOrder order = {.rel = rel, .due = la_due_in_ring};
 	uint32		room = nempty + la_filled_room(filled);
+	uint32		step = la_write_combine_size;
+	uint32		early = filled->size / LA_EARLY_PART;
 	int64		hits = pgBufferUsage.shared_blks_hit;
+	LaWriteOrder order = {.rel = rel, .due = la_due_in_ring};
 
-	if (filled->is_off || la_write_combine_size == 0 ||
-		filled->npages + room < filled->size + la_write_combine_size ||
-		!la_guard_is_possible())
+	if (filled->is_off || step == 0 || !la_guard_is_possible())
 		return;
-	while (!filled->is_off && filled->npages > 0 &&
-		   filled->npages + room > filled->size)
+	if (filled->npages + room >= filled->size + step)
 	{
-		BlockNumber block = filled->pages[filled->oldest];
-
-		filled->oldest = (filled->oldest + 1) % filled->size;
-		filled->npages--;
-		if (!la_was_written(&order, block) && la_is_due(rel, block))
-			filled->is_off = !la_write_around(&order, block);
+		filled->is_full = true;
+		la_filled_write_until(filled, &order,
+							  filled->size > room ? filled->size - room : 0);
+		filled->next_early = 0;
+	}
+	if (filled->is_full && filled->npages >= filled->next_early)
+	{
+		order.due.max_lsn = GetFlushRecPtr(NULL);
+		la_filled_write_until(filled, &order, early);
+		filled->next_early = Max(filled->npages, early) + step;
 	}
 	pgBufferUsage.shared_blks_hit = hits;
 }

@@ -24,6 +24,8 @@ typedef struct LaFilledPages
 	uint32		oldest;			/* its place */
 	uint32		npages;
 	BlockNumber last;			/* of them; valid while there are any */
+	bool		is_full;		/* the ring has come round */
+	uint32		next_early;		/* pages, with which more may be written */
 	int			njumps;			/* to another page than the next few */
 	BlockNumber *pages;			/* go with the transaction, or before */
 } LaFilledPages;
