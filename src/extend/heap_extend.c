@@ -48,7 +48,6 @@
 #include "catalog/pg_class.h"
 #include "compat.h"
 #include "extend/extend.h"
-#include "extend/write_combine.h"
 #include "settings.h"
 
 /*
@@ -190,8 +189,6 @@ la_grow(Relation rel, BlockNumber nblocks, uint32 npages, LaSpaceWhen when,
 		.unbuffered = !la_fills_alone(growth),
 	};
 
-	if (growth->ring == NULL)
-		la_victims_write(rel, npages);
 	if (!la_space_add(rel, nblocks, &request, space))
 		return false;
 	if (growth->made != InvalidBlockNumber && growth->made + 1 == nblocks)

@@ -46,6 +46,7 @@
 #include "common/relpath.h"
 #include "compat.h"
 #include "extend/extend.h"
+#include "extend/write_combine.h"
 #include "storage/bufpage.h"
 #include "storage/freespace.h"
 #include "storage/lmgr.h"
@@ -333,6 +334,8 @@ la_add_body(void *arg)
 	if (la_is_time(run))
 	{
 		la_require_room(run);
+		if (run->request.ring == NULL)
+			la_victims_write(run->rel, run->request.npages);
 		la_add_pages(run);
 	}
 	UnlockPage(run->rel, 0, ExclusiveLock);

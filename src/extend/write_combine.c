@@ -41,8 +41,8 @@
  *
  * The server keeps the lock until 6.  As the copy has been taken, and a change
  * after 3 leaves the page dirty, there is no need for it.  Nothing is waited
- * for while I/O is in progress but the WAL and the storage: no lock of a page,
- * no other I/O.
+ * for while I/O is in progress but the WAL, the storage, and the buffer table's
+ * locks, under which nobody waits for I/O: no lock of a page, no other I/O.
  *
  * All of it runs in a guard.  After an error the pages are dirty as before,
  * nothing more is combined for the load, or ahead of the sweep for ten seconds,
@@ -114,6 +114,7 @@ typedef struct LaWriteRun
 	BlockNumber first;
 	int			npages;
 	XLogRecPtr	lsn;			/* of the newest change to one of them */
+	bool		is_ahead;		/* of WAL was the page that was not taken */
 	Buffer		buffers[LA_MAX_WRITE_COMBINE_SIZE];
 } LaWriteRun;
 
@@ -191,8 +192,8 @@ la_copy_page(LaWriteRun *run, Buffer buffer, BlockNumber block)
 
 	if (!LWLockConditionalAcquire(lock, LW_SHARED))
 		return false;
-	if (PageGetLSN(BufferGetPage(buffer)) > run->due.max_lsn ||
-		!la_start_buffer_write(desc))
+	run->is_ahead = PageGetLSN(BufferGetPage(buffer)) > run->due.max_lsn;
+	if (run->is_ahead || !la_start_buffer_write(desc))
 	{
 		LWLockRelease(lock);
 		return false;
@@ -249,7 +250,8 @@ la_take_page(LaWriteRun *run, BlockNumber block)
 }
 
 /*
- * Write the pages of the run: steps 5 and 6.
+ * Write the pages of the run: steps 5 and 6.  No interrupt is served while they
+ * are not locked and their I/O is in progress.
  */
 static void
 la_write_run(LaWriteRun *run)
@@ -263,19 +265,22 @@ la_write_run(LaWriteRun *run)
 	for (int i = 0; i < run->npages; i++)
 		copies[i] = la_copies + i * BLCKSZ;
 
+	HOLD_INTERRUPTS();
 	XLogFlush(run->lsn);
 	start = pgstat_prepare_io_time(track_io_timing);
 	smgrwritev(smgr, MAIN_FORKNUM, run->first, copies, run->npages, false);
 	la_count_write(run->due.context, start, run->npages);
 	pgBufferUsage.shared_blks_written += run->npages;
-	if (backend_flush_after > 0)
-		smgrwriteback(smgr, MAIN_FORKNUM, run->first, run->npages);
-
 	for (int i = 0; i < run->npages; i++)
 	{
-		la_end_buffer_write(GetBufferDescriptor(run->buffers[i] - 1));
+		BufferDesc *desc = GetBufferDescriptor(run->buffers[i] - 1);
+
+		la_end_buffer_write(desc);
+		ScheduleBufferTagForWriteback(&BackendWritebackContext,
+									  run->due.context, &desc->tag);
 		ReleaseBuffer(run->buffers[i]);
 	}
+	RESUME_INTERRUPTS();
 	la_extend_count(&(LaExtendCounters)
 					{.writes_total = 1,
 					.pages_written_total = run->npages});
@@ -290,8 +295,13 @@ la_write_body(void *arg)
 	LaWriteRun	run = {.rel = order->rel, .due = order->due};
 
 	for (BlockNumber block = order->first; block < order->end; block++)
-		if (!la_take_page(&run, block))
-			la_write_run(&run);
+	{
+		if (la_take_page(&run, block))
+			continue;
+		la_write_run(&run);
+		if (run.is_ahead)
+			order->end = block; /* from here on later */
+	}
 	la_write_run(&run);
 }
 
@@ -337,6 +347,7 @@ la_write_around(LaWriteOrder *order, BlockNumber block)
 {
 	uint32		step = la_write_combine_size;
 
+	LimitAdditionalPins(&step);
 	if (la_copies == NULL)
 		la_copies = MemoryContextAllocAligned(TopMemoryContext,
 											  LA_MAX_WRITE_COMBINE_SIZE *
@@ -404,7 +415,8 @@ la_filled_write(LaFilledPages *filled, Relation rel, uint32 nempty)
 	int64		hits = pgBufferUsage.shared_blks_hit;
 	LaWriteOrder order = {.rel = rel, .due = la_due_in_ring};
 
-	if (filled->is_off || step == 0 || !la_guard_is_possible())
+	if (filled->is_off || filled->npages == 0 || step == 0 ||
+		!la_guard_is_possible())
 		return;
 	if (filled->npages + room >= filled->size + step)
 	{

@@ -289,20 +289,22 @@ la_guard_run(ResourceOwner owner, void (*body) (void *), void *arg)
 			PG_RE_THROW();
 		}
 
+		/*
+		 * Up to the end: a resource is forgotten before it is released, and
+		 * releasing may warn, which serves interrupts.
+		 */
 		HOLD_INTERRUPTS();
 		la_guard_clean_up();
-		RESUME_INTERRUPTS();
-
 		la_guard_owner_free(owner, false);
-
-		InterruptHoldoffCount = save_holdoff;
-		QueryCancelHoldoffCount = save_cancel_holdoff;
 
 		FlushErrorState();
 		strlcpy(la_last_error, edata->message, sizeof(la_last_error));
 		elog(DEBUG1, "look-ahead gave up: %s", edata->message);
 		FreeErrorData(edata);
 		ok = false;
+
+		InterruptHoldoffCount = save_holdoff;
+		QueryCancelHoldoffCount = save_cancel_holdoff;
 	}
 	PG_END_TRY();
 	if (hold && ok)
