@@ -27,6 +27,12 @@
  * written.  A page that is in use, has been written by the checkpointer, or
  * cannot be locked at once is left to the server, which will do as without us.
  *
+ * How many: writes into the kernel's page cache take no time worth mentioning.
+ * There four pages go with one call, which saves most of the calls; of larger
+ * pieces the kernel makes larger folios, and memory for those is dearer to get
+ * (beyond 32 kB it is not kept at hand).  Where calls are seen to take long each
+ * of them is for twice as many pages as the one before, up to the setting.
+ *
  * How a page is written is the server's way, with the same calls in the same
  * order as in its FlushBuffer(), so everybody else sees what they always see: a
  * page that is pinned, and whose I/O is in progress.
@@ -81,6 +87,13 @@ StaticAssertDecl(LA_MAX_WRITE_COMBINE_SIZE <= PG_IOV_MAX,
 /* This part of the ring stays as it was filled, though its WAL is flushed. */
 #define LA_EARLY_PART		4
 
+/*
+ * Pages that are written with one call at least, and from what time on, in
+ * microseconds, a call has taken long.
+ */
+#define LA_MIN_CALL			4
+#define LA_LONG_US			300
+
 /* A step of the target page that is not wider fills what it passes. */
 #define LA_MAX_STEP			32
 
@@ -129,6 +142,9 @@ typedef struct LaWriteOrder
 
 /* The copies of the pages of a run; made when first needed. */
 static char *la_copies = NULL;
+
+/* Pages that are to be written with the next call. */
+static uint32 la_call_size = LA_MIN_CALL;
 
 /* Nothing is written ahead of the sweep before that. */
 static TimestampTz la_sweep_retry_at = 0;
@@ -250,6 +266,22 @@ la_take_page(LaWriteRun *run, BlockNumber block)
 }
 
 /*
+ * A call has written so many pages.
+ */
+static void
+la_learn_call_size(uint32 npages, instr_time start)
+{
+	instr_time	took;
+
+	INSTR_TIME_SET_CURRENT(took);
+	INSTR_TIME_SUBTRACT(took, start);
+	if (INSTR_TIME_GET_MICROSEC(took) < LA_LONG_US)
+		la_call_size = Max(la_call_size / 2, LA_MIN_CALL);
+	else if (npages >= la_call_size)
+		la_call_size = Min(la_call_size * 2, LA_MAX_WRITE_COMBINE_SIZE);
+}
+
+/*
  * Write the pages of the run: steps 5 and 6.  No interrupt is served while they
  * are not locked and their I/O is in progress.
  */
@@ -259,6 +291,7 @@ la_write_run(LaWriteRun *run)
 	SMgrRelation smgr = RelationGetSmgr(run->rel);
 	const void *copies[LA_MAX_WRITE_COMBINE_SIZE];
 	instr_time	start;
+	instr_time	io_start;
 
 	if (run->npages == 0)
 		return;
@@ -267,9 +300,11 @@ la_write_run(LaWriteRun *run)
 
 	HOLD_INTERRUPTS();
 	XLogFlush(run->lsn);
-	start = pgstat_prepare_io_time(track_io_timing);
+	INSTR_TIME_SET_CURRENT(start);
+	io_start = pgstat_prepare_io_time(track_io_timing);
 	smgrwritev(smgr, MAIN_FORKNUM, run->first, copies, run->npages, false);
-	la_count_write(run->due.context, start, run->npages);
+	la_count_write(run->due.context, io_start, run->npages);
+	la_learn_call_size(run->npages, start);
 	pgBufferUsage.shared_blks_written += run->npages;
 	for (int i = 0; i < run->npages; i++)
 	{
@@ -347,6 +382,8 @@ la_write_around(LaWriteOrder *order, BlockNumber block)
 {
 	uint32		step = la_write_combine_size;
 
+	if (!la_direct_io())
+		step = Min(step, la_call_size);
 	LimitAdditionalPins(&step);
 	if (la_copies == NULL)
 		la_copies = MemoryContextAllocAligned(TopMemoryContext,

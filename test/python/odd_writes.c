@@ -1,7 +1,8 @@
 /*
- * failing_writes.c
+ * odd_writes.c
  *	  Preloaded into a server: writes of several pages to a table fail while the
- *	  file that LA_FAILING_WRITES names exists.  Single pages are written.
+ *	  file that LA_FAILING_WRITES names exists, and take a millisecond more while
+ *	  the one that LA_SLOW_WRITES names does.  Single pages are left alone.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -15,9 +16,9 @@
 #define PAGE	8192
 
 static int
-is_to_fail(int fd, size_t length)
+is_odd(const char *variable, int fd, size_t length)
 {
-	const char *flag = getenv("LA_FAILING_WRITES");
+	const char *flag = getenv(variable);
 	char		link[64];
 	char		path[4096];
 	ssize_t		n;
@@ -41,7 +42,9 @@ name(int fd, const void *data, size_t length, offset_type offset) \
 	if (next == NULL) \
 		next = (ssize_t (*) (int, const void *, size_t, offset_type)) \
 			dlsym(RTLD_NEXT, #name); \
-	if (is_to_fail(fd, length)) \
+	if (is_odd("LA_SLOW_WRITES", fd, length)) \
+		usleep(1000); \
+	if (is_odd("LA_FAILING_WRITES", fd, length)) \
 	{ \
 		errno = EIO; \
 		return -1; \
