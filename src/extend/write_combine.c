@@ -30,8 +30,8 @@
  * How many: writes into the kernel's page cache take no time worth mentioning.
  * There four pages go with one call, which saves most of the calls; of larger
  * pieces the kernel makes larger folios, and memory for those is dearer to get
- * (beyond 32 kB it is not kept at hand).  Where calls are seen to take long each
- * of them is for twice as many pages as the one before, up to the setting.
+ * (beyond 32 kB it is not kept at hand).  Where calls are seen to take long
+ * each of them is for twice as many pages as the one before, up to the setting.
  *
  * How a page is written is the server's way, with the same calls in the same
  * order as in its FlushBuffer(), so everybody else sees what they always see: a
