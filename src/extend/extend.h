@@ -56,6 +56,9 @@
 /* Pages that are asked for in one call, and pinned for that long. */
 #define LA_EXTEND_MAX_BUFFERS	512
 
+/* After an error the session does not try again for this long. */
+#define LA_RETRY_MS				10000
+
 typedef struct LaExtendCounters
 {
 	int64		extensions_total;	/* runs of pages that were added */

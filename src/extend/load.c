@@ -148,7 +148,32 @@ la_is_at_end(const LaLoad *load, BlockNumber target, BlockNumber nblocks)
 }
 
 /*
- * Give the insert state more pages if it has few.
+ * Pages that the statement has for itself and has not begun.
+ */
+static uint32
+la_pages_left(const BulkInsertStateData *bistate)
+{
+	return bistate->next_free == InvalidBlockNumber ? 0 :
+		bistate->last_free - bistate->next_free + 1;
+}
+
+/*
+ * Write out what has been filled, if the ring of buffers is nearly full of it.
+ */
+static void
+la_load_write(LaLoad *load, BulkInsertState bistate)
+{
+	BlockNumber target = BufferGetBlockNumber(bistate->current_buf);
+
+	if (target == load->noted)
+		return;
+	load->noted = target;
+	la_filled_note(&load->filled, target, bistate->strategy);
+	la_filled_write(&load->filled, load->rel, la_pages_left(bistate));
+}
+
+/*
+ * Give the insert state more pages if it has few, and clean buffers for them.
  */
 static void
 la_load_feed(LaLoad *load, BulkInsertState bistate, bool use_fsm)
@@ -156,14 +181,14 @@ la_load_feed(LaLoad *load, BulkInsertState bistate, bool use_fsm)
 	Relation	rel = load->rel;
 	BlockNumber target;
 	BlockNumber nblocks;
-	uint32		left = 0;
+	uint32		left = la_pages_left(bistate);
 	uint32		step;
 	bool		at_end;
 	LaSpace		space;
 
-	if (bistate->next_free != InvalidBlockNumber)
-		left = bistate->last_free - bistate->next_free + 1;
-	else if (load->next_free != InvalidBlockNumber)
+	if (bistate->current_buf != InvalidBuffer)
+		la_load_write(load, bistate);
+	if (left == 0 && load->next_free != InvalidBlockNumber)
 	{
 		/* It has forgotten them.  They are for everybody, then. */
 		la_space_return(rel, load->next_free, load->last_free, false);
@@ -224,27 +249,6 @@ la_load_remember(LaLoad *load, BulkInsertState bistate)
 }
 
 /*
- * Write out what has been filled, if the ring of buffers is nearly full of it.
- */
-static void
-la_load_write(LaLoad *load, BulkInsertState bistate)
-{
-	BlockNumber target;
-	uint32		nempty = 0;
-
-	if (bistate->current_buf == InvalidBuffer)
-		return;
-	target = BufferGetBlockNumber(bistate->current_buf);
-	if (target == load->noted)
-		return;
-	load->noted = target;
-	if (bistate->next_free != InvalidBlockNumber)
-		nempty = bistate->last_free - bistate->next_free + 1;
-	la_filled_note(&load->filled, target, bistate->strategy);
-	la_filled_write(&load->filled, load->rel, nempty);
-}
-
-/*
  * Heap's tuple_insert takes pages from the insert state by itself.
  */
 static void
@@ -253,7 +257,6 @@ la_insert_one(LaLoad *load, TupleTableSlot *slot, CommandId cid, int options,
 {
 	Relation	rel = load->rel;
 
-	la_load_write(load, bistate);
 	la_load_feed(load, bistate, !(options & HEAP_INSERT_SKIP_FSM));
 	GetHeapamTableAmRoutine()->tuple_insert(rel, slot, cid, options, bistate);
 	la_load_remember(load, bistate);
@@ -278,11 +281,6 @@ la_load_feed(LaLoad *load, BulkInsertState bistate, bool use_fsm)
 
 static void
 la_load_remember(LaLoad *load, BulkInsertState bistate)
-{
-}
-
-static void
-la_load_write(LaLoad *load, BulkInsertState bistate)
 {
 }
 
@@ -405,7 +403,6 @@ la_multi_insert(Relation rel, TupleTableSlot **slots, int nslots,
 	if (load)
 	{
 		la_load_toast(load, options);
-		la_load_write(load, bistate);
 		la_load_feed(load, bistate, !(options & HEAP_INSERT_SKIP_FSM));
 	}
 	GetHeapamTableAmRoutine()->multi_insert(rel, slots, nslots, cid, options,

@@ -56,9 +56,6 @@
 /* Nothing is added in advance if the disk has room for fewer steps. */
 #define LA_FREE_STEPS	64
 
-/* After an error nothing is tried for this long. */
-#define LA_RETRY_MS		10000
-
 /*
  * Pages are put into shared buffers under the extension lock (15) for no longer
  * than this, in microseconds, and one more; and no larger part of the buffers.

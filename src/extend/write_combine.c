@@ -103,9 +103,6 @@ StaticAssertDecl(LA_MAX_WRITE_COMBINE_SIZE <= PG_IOV_MAX,
 /* A load that went elsewhere so often is not the only one of its table. */
 #define LA_MANY_JUMPS		8
 
-/* After an error the session does not look ahead of the sweep for this long. */
-#define LA_RETRY_MS			10000
-
 /* Which pages are to be written, and on what account. */
 typedef struct LaDue
 {
@@ -119,18 +116,6 @@ static const LaDue la_due_in_ring = {
 };
 static const LaDue la_due_in_sweep = {0, IOCONTEXT_NORMAL, PG_UINT64_MAX};
 
-/* Pages that are being written with one call. */
-typedef struct LaWriteRun
-{
-	Relation	rel;
-	LaDue		due;
-	BlockNumber first;
-	int			npages;
-	XLogRecPtr	lsn;			/* of the newest change to one of them */
-	bool		is_ahead;		/* of WAL was the page that was not taken */
-	Buffer		buffers[LA_MAX_WRITE_COMBINE_SIZE];
-} LaWriteRun;
-
 /* What a guarded call is to write: what is due of some pages in a row. */
 typedef struct LaWriteOrder
 {
@@ -139,6 +124,17 @@ typedef struct LaWriteOrder
 	BlockNumber first;
 	BlockNumber end;			/* the one after the last */
 } LaWriteOrder;
+
+/* Pages that are being written with one call. */
+typedef struct LaWriteRun
+{
+	const LaWriteOrder *order;
+	BlockNumber first;
+	int			npages;
+	XLogRecPtr	lsn;			/* of the newest change to one of them */
+	bool		is_ahead;		/* of WAL was the page that was not taken */
+	Buffer		buffers[LA_MAX_WRITE_COMBINE_SIZE];
+} LaWriteRun;
 
 /* The copies of the pages of a run; made when first needed. */
 static char *la_copies = NULL;
@@ -208,7 +204,7 @@ la_copy_page(LaWriteRun *run, Buffer buffer, BlockNumber block)
 
 	if (!LWLockConditionalAcquire(lock, LW_SHARED))
 		return false;
-	run->is_ahead = PageGetLSN(BufferGetPage(buffer)) > run->due.max_lsn;
+	run->is_ahead = PageGetLSN(BufferGetPage(buffer)) > run->order->due.max_lsn;
 	if (run->is_ahead || !la_start_buffer_write(desc))
 	{
 		LWLockRelease(lock);
@@ -247,11 +243,11 @@ la_is_to_be_written(Buffer buffer, const LaDue *due)
 static bool
 la_take_page(LaWriteRun *run, BlockNumber block)
 {
-	const RelFileLocator *locator = la_rel_locator(run->rel);
+	const RelFileLocator *locator = la_rel_locator(run->order->rel);
 	Buffer		buffer = la_block_buffer(locator, MAIN_FORKNUM, block);
 
 	if (buffer == InvalidBuffer ||
-		!la_is_to_be_written(buffer, &run->due) ||
+		!la_is_to_be_written(buffer, &run->order->due) ||
 		!ReadRecentBuffer(*locator, MAIN_FORKNUM, block, buffer))
 		return false;
 	if (!la_copy_page(run, buffer, block))
@@ -288,7 +284,7 @@ la_learn_call_size(uint32 npages, instr_time start)
 static void
 la_write_run(LaWriteRun *run)
 {
-	SMgrRelation smgr = RelationGetSmgr(run->rel);
+	SMgrRelation smgr = RelationGetSmgr(run->order->rel);
 	const void *copies[LA_MAX_WRITE_COMBINE_SIZE];
 	instr_time	start;
 	instr_time	io_start;
@@ -303,7 +299,7 @@ la_write_run(LaWriteRun *run)
 	INSTR_TIME_SET_CURRENT(start);
 	io_start = pgstat_prepare_io_time(track_io_timing);
 	smgrwritev(smgr, MAIN_FORKNUM, run->first, copies, run->npages, false);
-	la_count_write(run->due.context, io_start, run->npages);
+	la_count_write(run->order->due.context, io_start, run->npages);
 	la_learn_call_size(run->npages, start);
 	pgBufferUsage.shared_blks_written += run->npages;
 	for (int i = 0; i < run->npages; i++)
@@ -312,7 +308,7 @@ la_write_run(LaWriteRun *run)
 
 		la_end_buffer_write(desc);
 		ScheduleBufferTagForWriteback(&BackendWritebackContext,
-									  run->due.context, &desc->tag);
+									  run->order->due.context, &desc->tag);
 		ReleaseBuffer(run->buffers[i]);
 	}
 	RESUME_INTERRUPTS();
@@ -327,7 +323,7 @@ static void
 la_write_body(void *arg)
 {
 	LaWriteOrder *order = arg;
-	LaWriteRun	run = {.rel = order->rel, .due = order->due};
+	LaWriteRun	run = {.order = order};
 
 	for (BlockNumber block = order->first; block < order->end; block++)
 	{

@@ -12,7 +12,7 @@ import os
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -111,14 +111,21 @@ def tidy(found: Pages) -> None:
     assert found.spare <= min(STEP, found.size // SIXTEENTH) + 1, found
 
 
-@pytest.fixture(scope="module")
-def loaded(own_cluster: NewCluster) -> Cluster:
-    cluster = own_cluster(LOADS)
-    need_extensions(cluster, "pg_freespacemap", "pgstattuple", "amcheck")
+def cluster_with_source(
+    own_cluster: NewCluster, *extensions: str, settings: Mapping[str, str] | None = None
+) -> Cluster:
+    """A cluster with a table to load from, and a file that COPY wrote of it."""
+    cluster = own_cluster({**LOADS, **(settings or {})})
+    need_extensions(cluster, *extensions)
     with connect(cluster) as connection:
         script(connection, SOURCE)
         connection.execute(f"COPY source TO '{cluster.dir}/source.copy'")
     return cluster
+
+
+@pytest.fixture(scope="module")
+def loaded(own_cluster: NewCluster) -> Cluster:
+    return cluster_with_source(own_cluster, "pg_freespacemap", "pgstattuple", "amcheck")
 
 
 @pytest.fixture
@@ -591,11 +598,14 @@ CRASHES = (
 @pytest.fixture
 def crashing(own_cluster: NewCluster) -> Cluster:
     """A cluster that may crash, on a disk that counts."""
-    cluster = own_cluster({**LOADS, "fsync": "on", "restart_after_crash": "off"})
-    need_extensions(cluster, "pg_freespacemap", "pgstattuple", "amcheck")
+    cluster = cluster_with_source(
+        own_cluster,
+        "pg_freespacemap",
+        "pgstattuple",
+        "amcheck",
+        settings={"fsync": "on", "restart_after_crash": "off"},
+    )
     with connect(cluster) as connection:
-        script(connection, SOURCE)
-        connection.execute(f"COPY source TO '{cluster.dir}/source.copy'")
         connection.execute("CREATE TABLE filled (a int, b text)")
         connection.execute("INSERT INTO filled SELECT * FROM source")
     return cluster

@@ -22,17 +22,11 @@ from lookahead.cluster import Cluster
 from lookahead.servers import Server
 
 from conftest import NewCluster
-from support import Connection, LogWatch, connect, need_extensions, rows, script, until, value
+from support import Connection, LogWatch, connect, need_extensions, rows, until, value
+from test_extend import LOADS, ROWS, cluster_with_source, sound
 
 # A ring of buffers is an eighth of shared buffers, at most 16 MB.
-LOADS = {"shared_buffers": "64MB", "max_wal_size": "1GB"}
 RING = 1024
-
-# 1725 pages.
-ROWS = 100_000
-SOURCE = f"""
-CREATE TABLE source AS SELECT i AS a, repeat('x', 100) AS b FROM generate_series(1, {ROWS}) i
-"""
 
 CALL = 4  # pages that are written together where that takes no time
 
@@ -57,11 +51,6 @@ def answer(connection: Connection, table: str) -> tuple[object, ...]:
     return rows(connection, query)[0]
 
 
-def sound(connection: Connection, *tables: str) -> None:
-    for table in tables:
-        assert rows(connection, f"SELECT * FROM verify_heapam('{table}')") == []
-
-
 def crash(cluster: Cluster) -> None:
     """What is in files only from now on: pages that were written, and the WAL."""
     cluster.stop("immediate")
@@ -77,12 +66,7 @@ def has_checksums_right(cluster: Cluster) -> None:
 
 @pytest.fixture(scope="module")
 def loads(own_cluster: NewCluster) -> Cluster:
-    cluster = own_cluster(LOADS)
-    need_extensions(cluster, "amcheck", "pg_buffercache")
-    with connect(cluster) as connection:
-        script(connection, SOURCE)
-        connection.execute(f"COPY source TO '{cluster.dir}/source.copy'")
-    return cluster
+    return cluster_with_source(own_cluster, "amcheck", "pg_buffercache")
 
 
 @pytest.fixture
@@ -414,8 +398,11 @@ def test_beside_others(own_cluster: NewCluster, server: Server) -> None:
     """Several loads of a table, readers, VACUUM and checkpoints at once."""
     if server.major < FROM:
         pytest.skip("the storage manager writes single pages")
-    cluster = own_cluster({**LOADS, "bgwriter_lru_maxpages": "1000", "bgwriter_delay": "10ms"})
-    need_extensions(cluster, "amcheck")
+    cluster = cluster_with_source(
+        own_cluster,
+        "amcheck",
+        settings={"bgwriter_lru_maxpages": "1000", "bgwriter_delay": "10ms"},
+    )
     failures: list[Exception] = []
     stop = threading.Event()
 
@@ -436,8 +423,6 @@ def test_beside_others(own_cluster: NewCluster, server: Server) -> None:
         return thread
 
     with LogWatch(cluster), connect(cluster) as connection:
-        script(connection, SOURCE)
-        connection.execute(f"COPY source TO '{cluster.dir}/source.copy'")
         connection.execute("CREATE TABLE filled (a int, b text)")
         beside = [
             repeat("CHECKPOINT"),
