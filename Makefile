@@ -12,6 +12,7 @@ OBJS = \
 	src/settings.o \
 	src/hook/executor.o \
 	src/hook/explain.o \
+	src/hook/heap_am.o \
 	src/hook/index_am.o \
 	src/hook/relation.o \
 	src/hook/utility.o \
@@ -24,6 +25,7 @@ OBJS = \
 	src/extend/load_table.o \
 	src/extend/space.o \
 	src/extend/spare.o \
+	src/extend/target_page.o \
 	src/extend/write_combine.o \
 	src/source/bitmap_blocks.o \
 	src/source/bitmap_scan.o \

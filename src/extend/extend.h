@@ -9,6 +9,7 @@
  *					in one piece (15)
  *	index_extend.c	indexes that are being built
  *	fill.c			INSERT, UPDATE, MERGE: looks as the rows come
+ *	target_page.c	INSERT: the buffer of the page that is being filled
  *	load.c			COPY, CREATE TABLE AS, materialized views: pages through
  *					the statement's own insert state (load.h)
  *	load_table.c	which table that is
@@ -162,8 +163,14 @@ extern void la_extend_count(const LaExtendCounters *change);
 extern void la_extend_shmem_request(void);
 extern void la_extend_shmem_startup(void);
 
+/* target_page.c */
+extern void la_insert_at_target(Relation rel, TupleTableSlot *slot,
+								CommandId cid, int options);
+
 /* fill.c */
 extern void la_fill_begin(const QueryDesc *desc);
+extern bool la_fill_run_begin(const EState *estate);
+extern void la_fill_run_end(const EState *estate);
 extern void la_fill_end(const QueryDesc *desc);
 extern List *la_fill_nodes(const EState *estate);
 extern bool la_fill_made(const ModifyTableState *modify,

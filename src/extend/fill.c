@@ -8,6 +8,8 @@
  *
  *	begin	the node that brings the rows gets another function, which first
  *			looks whether the server has added pages to the table
+ *	run		for its time we stand between the table that INSERT fills and heap,
+ *			and know where its target page is (target_page.c)
  *	end		INSERT of a single row: look once, now that it is in
  *
  * A look costs one comparison per row: the table's target page, which the
@@ -25,6 +27,7 @@
 #include "executor/executor.h"
 #include "extend/extend.h"
 #include "by_address.h"
+#include "hook/heap_am.h"
 #include "lib/ilist.h"
 
 /* After so many rows a table is looked at for a TOAST table in use. */
@@ -49,6 +52,7 @@ typedef struct LaFilling
 	ModifyTableState *modify;
 	EState	   *estate;
 
+	Relation	attached;		/* that we stand before, or NULL */
 	int64		rows;			/* that it was asked for */
 	int64		extensions;		/* that were made for it */
 	int64		pages;			/* that were added by them */
@@ -367,6 +371,50 @@ la_fill_begin(const QueryDesc *desc)
 {
 	if (la_extend_enabled())
 		la_walk_modify(desc, la_filling_begin);
+}
+
+/*
+ * A statement's plan begins to run.  Returns whether la_fill_run_end() must be
+ * called when it has run, whatever happens.  Rows for partitions, and those
+ * that UPDATE moves, go another way.
+ */
+bool
+la_fill_run_begin(const EState *estate)
+{
+	bool		is_any = false;
+	dlist_iter	iter;
+
+	dlist_foreach(iter, &la_fillings)
+	{
+		LaFilling  *filling = dlist_container(LaFilling, link, iter.cur);
+
+		if (filling->estate != estate || filling->ntables == 0 ||
+			filling->modify->operation == CMD_UPDATE ||
+			!la_heap_am_attach(filling->tables[0].rel))
+			continue;
+		filling->attached = filling->tables[0].rel;
+		is_any = true;
+	}
+	return is_any;
+}
+
+/*
+ * A statement's plan has run, or failed.
+ */
+void
+la_fill_run_end(const EState *estate)
+{
+	dlist_iter	iter;
+
+	dlist_foreach(iter, &la_fillings)
+	{
+		LaFilling  *filling = dlist_container(LaFilling, link, iter.cur);
+
+		if (filling->estate != estate || filling->attached == NULL)
+			continue;
+		la_heap_am_detach(filling->attached);
+		filling->attached = NULL;
+	}
 }
 
 /*

@@ -43,11 +43,11 @@
  */
 #include "postgres.h"
 
-#include "access/tableam.h"
 #include "access/transam.h"
 #include "catalog/pg_class.h"
 #include "compat.h"
 #include "extend/extend.h"
+#include "hook/heap_am.h"
 #include "settings.h"
 
 /*
@@ -107,7 +107,7 @@ la_extend_wanted(Relation rel)
 			kind == RELKIND_TOASTVALUE) &&
 		RelationGetRelid(rel) >= FirstNormalObjectId &&
 		!RelationUsesLocalBuffers(rel) &&
-		rel->rd_tableam == GetHeapamTableAmRoutine();
+		la_is_heap(rel);
 }
 
 /*

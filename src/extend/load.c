@@ -7,23 +7,11 @@
  * Their insert state says which page they fill, and from 16 on which further
  * pages they have for themselves (next_free to last_free).  It is private to
  * the statement and is seen only by the table's access method.  So for the time
- * of the statement the table has another routine for it: a copy of heap's, in
- * which these are ours:
- *
- *		tuple_insert, multi_insert	look at the insert state, make space if it
- *									is about to run out, call heap's
- *		scan_begin					puts heap's routine back, calls heap's
- *
- * Nobody else notices.  Parts of the server insist on heap's own routine, but
- * only for scans, and who wants to scan the table while it is being loaded (a
- * trigger, a function in a check, pgstattuple) passes scan_begin.  The rest of
- * that load then goes on without us; which of the pages that it had then are
- * still empty at the end, the pages tell.
- *
- * The routine is put back at each end of the statement, an error included: the
- * frame that has put it there (see load_table.c) catches that, and has the
- * relation open for as long.  If an invalidation rebuilds the relation cache
- * entry it gets heap's routine by itself.
+ * of the statement we stand between the table and heap (hook/heap_am.c), look
+ * at the insert state, make space if it is about to run out, and call heap.  If
+ * we are sent away (a trigger scans the table) the rest of the load goes on
+ * without us; which of the pages that it had then are still empty at the end,
+ * the pages tell.
  *
  * Where the pages go:
  *
@@ -51,6 +39,7 @@
 #include "access/tableam.h"
 #include "compat.h"
 #include "extend/load.h"
+#include "hook/heap_am.h"
 #include "settings.h"
 
 /*
@@ -65,30 +54,18 @@
 /* Loads of one table that share what one of them may add. */
 #define LA_LOADS_BESIDE		4
 
-static TableAmRoutine la_heap;	/* filled in when first needed */
-
 static LaLoad *la_loads = NULL; /* the innermost first */
 
 /*
  * The load of a table, or NULL if there is none.
  */
-static LaLoad *
+LaLoad *
 la_load_of(Relation rel)
 {
 	for (LaLoad *load = la_loads; load; load = load->outer)
 		if (load->rel == rel)
 			return load;
 	return NULL;
-}
-
-/*
- * Put heap's routine back.
- */
-static void
-la_detach(Relation rel)
-{
-	if (rel->rd_tableam == &la_heap)
-		rel->rd_tableam = GetHeapamTableAmRoutine();
 }
 
 /*
@@ -378,46 +355,29 @@ la_insert_one(LaLoad *load, TupleTableSlot *slot, CommandId cid, int options,
 
 #endif
 
-static void
-la_tuple_insert(Relation rel, TupleTableSlot *slot, CommandId cid, int options,
-				BulkInsertState bistate)
+/*
+ * tuple_insert of a load.
+ */
+void
+la_load_insert(LaLoad *load, TupleTableSlot *slot, CommandId cid, int options,
+			   BulkInsertState bistate)
 {
-	LaLoad	   *load = bistate ? la_load_of(rel) : NULL;
-
-	if (load)
-	{
-		la_load_toast(load, options);
-		la_insert_one(load, slot, cid, options, bistate);
-	}
-	else
-		GetHeapamTableAmRoutine()->tuple_insert(rel, slot, cid, options,
-												bistate);
+	la_load_toast(load, options);
+	la_insert_one(load, slot, cid, options, bistate);
 }
 
-static void
-la_multi_insert(Relation rel, TupleTableSlot **slots, int nslots,
-				CommandId cid, int options, BulkInsertState bistate)
+/*
+ * multi_insert of a load.
+ */
+void
+la_load_multi_insert(LaLoad *load, TupleTableSlot **slots, int nslots,
+					 CommandId cid, int options, BulkInsertState bistate)
 {
-	LaLoad	   *load = bistate ? la_load_of(rel) : NULL;
-
-	if (load)
-	{
-		la_load_toast(load, options);
-		la_load_feed(load, bistate, !(options & HEAP_INSERT_SKIP_FSM));
-	}
-	GetHeapamTableAmRoutine()->multi_insert(rel, slots, nslots, cid, options,
-											bistate);
-	if (load)
-		la_load_remember(load, bistate);
-}
-
-static TableScanDesc
-la_scan_begin(Relation rel, Snapshot snapshot, int nkeys,
-			  struct ScanKeyData *key, ParallelTableScanDesc pscan,
-			  uint32 flags)
-{
-	la_detach(rel);
-	return rel->rd_tableam->scan_begin(rel, snapshot, nkeys, key, pscan, flags);
+	la_load_toast(load, options);
+	la_load_feed(load, bistate, !(options & HEAP_INSERT_SKIP_FSM));
+	GetHeapamTableAmRoutine()->multi_insert(load->rel, slots, nslots, cid,
+											options, bistate);
+	la_load_remember(load, bistate);
 }
 
 /*
@@ -454,17 +414,10 @@ la_load_attach(LaLoad *load, Oid relid)
 		relation_close(rel, NoLock);
 		return;
 	}
-	if (la_heap.type != T_TableAmRoutine)
-	{
-		memcpy(&la_heap, GetHeapamTableAmRoutine(), sizeof(la_heap));
-		la_heap.tuple_insert = la_tuple_insert;
-		la_heap.multi_insert = la_multi_insert;
-		la_heap.scan_begin = la_scan_begin;
-	}
 	load->toast_oid = rel->rd_rel->reltoastrelid;
 	load->owner = CurrentResourceOwner;
 	load->filled.first_new = RelationGetNumberOfBlocks(rel);
-	rel->rd_tableam = &la_heap;
+	(void) la_heap_am_attach(rel);
 	load->rel = rel;
 }
 
@@ -486,8 +439,8 @@ la_load_end(LaLoad *load, bool is_good)
 	 * From 16 on the server takes pages from what is kept here, also when a
 	 * scan, or an invalidation, has detached us.
 	 */
-	is_known = !LA_HAVE_EXTEND_BY || rel->rd_tableam == &la_heap;
-	la_detach(rel);
+	is_known = !LA_HAVE_EXTEND_BY || la_heap_am_is_attached(rel);
+	la_heap_am_detach(rel);
 	if (!is_good)
 		return;					/* the reference goes with its owner */
 	if (load->next_free != InvalidBlockNumber)

@@ -12,6 +12,7 @@
 #ifndef LA_LOAD_H
 #define LA_LOAD_H
 
+#include "access/heapam.h"
 #include "extend/extend.h"
 #include "extend/write_combine.h"
 #include "nodes/parsenodes.h"
@@ -54,6 +55,12 @@ typedef struct LaInto
 extern void la_load_begin(LaLoad *load);
 extern void la_load_attach(LaLoad *load, Oid relid);
 extern void la_load_end(LaLoad *load, bool is_good);
+extern LaLoad *la_load_of(Relation rel);
+extern void la_load_insert(LaLoad *load, TupleTableSlot *slot, CommandId cid,
+						   int options, BulkInsertState bistate);
+extern void la_load_multi_insert(LaLoad *load, TupleTableSlot **slots,
+								 int nslots, CommandId cid, int options,
+								 BulkInsertState bistate);
 
 /* load_table.c */
 extern void la_copy_begin(LaLoad *load);

@@ -80,14 +80,17 @@ static void
 la_ExecutorRun(LA_RUN_PARAMS)
 {
 	LaInto		into;
+	bool		is_load = la_into_is_load(queryDesc->dest);
+	bool		is_fill = la_fill_run_begin(queryDesc->estate);
 	volatile bool is_good = false;
 
-	if (!la_into_is_load(queryDesc->dest))
+	if (!is_load && !is_fill)
 	{
 		la_run(LA_RUN_ARGS);
 		return;
 	}
-	la_into_begin(&into, queryDesc->dest);
+	if (is_load)
+		la_into_begin(&into, queryDesc->dest);
 	PG_TRY();
 	{
 		la_run(LA_RUN_ARGS);
@@ -95,7 +98,10 @@ la_ExecutorRun(LA_RUN_PARAMS)
 	}
 	PG_FINALLY();
 	{
-		la_into_end(&into, is_good);
+		if (is_load)
+			la_into_end(&into, is_good);
+		if (is_fill)
+			la_fill_run_end(queryDesc->estate);
 	}
 	PG_END_TRY();
 }

@@ -44,9 +44,9 @@
  */
 #include "postgres.h"
 
-#include "access/tableam.h"
 #include "catalog/catalog.h"
 #include "catalog/pg_am.h"
+#include "hook/heap_am.h"
 #include "settings.h"
 #include "source/index_node.h"
 #include "utils/memutils.h"
@@ -191,7 +191,7 @@ la_bind(IndexScanDesc desc)
 	la_leave_unbound(node);
 
 	if (IsCatalogRelation(desc->heapRelation) ||
-		desc->heapRelation->rd_tableam != GetHeapamTableAmRoutine() ||
+		!la_is_heap(desc->heapRelation) ||
 		(desc->parallel_scan != NULL &&
 		 desc->indexRelation->rd_rel->relam != BTREE_AM_OID))
 		return NULL;

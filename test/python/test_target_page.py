@@ -1,0 +1,295 @@
+"""INSERT knows where its page is: the buffer of the target page is remembered.
+
+Without that each row looks its page up in the shared table of buffers, which
+shows as one hit of the table per row.  What must not change is everything else:
+rows, their place, how long a page stays in shared buffers, and that nothing is
+kept pinned while somebody else is at work.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+from lookahead.cluster import Cluster
+
+from conftest import NewCluster
+from support import Connection, LogWatch, connect, pins, rows, script, until, value
+from test_extend import LOADS_OF_ONE_TABLE, ROWS, answer, cluster_with_source, load, off, on, sound
+
+# So often a use of a page counts.
+MAX_USAGE = 5
+
+
+@pytest.fixture(scope="module")
+def filling(own_cluster: NewCluster) -> Cluster:
+    return cluster_with_source(own_cluster, "amcheck", "pg_buffercache", "pg_visibility")
+
+
+@pytest.fixture
+def connection(filling: Cluster) -> Iterator[Connection]:
+    with LogWatch(filling), connect(filling) as connection:
+        connection.execute("DROP TABLE IF EXISTS filled, plain, other CASCADE")
+        yield connection
+
+
+def hits(connection: Connection, table: str) -> int:
+    """How often a page of a table was looked up, and found, by this session."""
+    connection.execute("SELECT pg_stat_force_next_flush()")
+    connection.execute("SELECT pg_stat_clear_snapshot()")
+    return int(value(connection, f"SELECT pg_stat_get_blocks_hit('{table}'::regclass)"))
+
+
+def size(connection: Connection, table: str) -> int:
+    return int(value(connection, f"SELECT pg_relation_size('{table}') / 8192"))
+
+
+def rows_in_place(connection: Connection, table: str) -> list[tuple[object, ...]]:
+    return rows(connection, f"SELECT ctid::text, * FROM {table} ORDER BY ctid")
+
+
+def compare(connection: Connection, *tables: str) -> None:
+    """Rows and pages as they are without; the visibility map tells no lies."""
+    found = [answer(connection, table) for table in tables]
+    assert found[0] == found[1]
+    sound(connection, *tables)
+    for table in tables:
+        assert rows(connection, f"SELECT * FROM pg_check_visible('{table}')") == []
+        assert rows(connection, f"SELECT * FROM pg_check_frozen('{table}')") == []
+
+
+STATEMENTS = {
+    "select": ("INSERT INTO {} SELECT * FROM source", True),
+    "values": (f"INSERT INTO {{}} VALUES {', '.join(['(1, NULL)'] * 2000)}", True),
+    "returning": (
+        "WITH new AS (INSERT INTO {} SELECT * FROM source RETURNING *) SELECT count(*) FROM new",
+        True,
+    ),
+    "merge": (
+        "MERGE INTO {} USING source ON {}.a = source.a"
+        " WHEN NOT MATCHED THEN INSERT VALUES (source.a, source.b)",
+        # Its join scans the table.
+        False,
+    ),
+    "itself": ("INSERT INTO {} SELECT * FROM source; INSERT INTO {} SELECT * FROM {}", None),
+}
+
+
+@pytest.mark.parametrize("name", STATEMENTS)
+def test_rows_look_nothing_up(connection: Connection, name: str) -> None:
+    """A page is looked up a few times, not for each of its rows."""
+    statement, gains = STATEMENTS[name]
+    looked = {}
+    for table, setup in (("plain", off), ("filled", on)):
+        setup(connection)
+        connection.execute(f"CREATE TABLE {table} (a int, b text)")
+        script(connection, statement.replace("{}", table))
+        looked[table] = hits(connection, table)
+    inserted = value(connection, "SELECT count(*) FROM filled")
+    assert looked["plain"] >= inserted * 0.9
+    if gains:
+        assert looked["filled"] < inserted / 4
+    compare(connection, "filled", "plain")
+    assert rows_in_place(connection, "filled") == rows_in_place(connection, "plain")
+
+
+def test_pages_stay_as_long(connection: Connection) -> None:
+    """Pages that were filled are as dear to the buffer manager as without."""
+    usage = {}
+    for table, setup in (("plain", off), ("filled", on)):
+        setup(connection)
+        connection.execute(f"CREATE TABLE {table} (a int, b text)")
+        connection.execute(f"INSERT INTO {table} SELECT * FROM source")
+        usage[table] = dict(
+            rows(
+                connection,
+                "SELECT usagecount, count(*) FROM pg_buffercache"
+                f" WHERE relfilenode = pg_relation_filenode('{table}') AND relforknumber = 0"
+                f" AND reldatabase = (SELECT oid FROM pg_database"
+                "  WHERE datname = current_database()) GROUP BY 1",
+            )
+        )
+    # The sweep may have passed some.
+    full = {table: counts.get(MAX_USAGE, 0) for table, counts in usage.items()}
+    assert full["filled"] >= full["plain"] * 0.95 > 0, usage
+
+
+MORE = {
+    "rows of all lengths": """
+        CREATE TABLE {} (a int, b text);
+        ALTER TABLE {} ALTER b SET STORAGE PLAIN;
+        INSERT INTO {} SELECT a, repeat('x', a % 2000) FROM source LIMIT 20000
+        """,
+    "large values": """
+        CREATE TABLE {} (a int, b text);
+        ALTER TABLE {} ALTER b SET STORAGE EXTERNAL;
+        INSERT INTO {} SELECT a, repeat('x', CASE a % 5 WHEN 0 THEN 9000 ELSE 10 END)
+          FROM source LIMIT 20000
+        """,
+    "room left on pages": """
+        CREATE TABLE {} (a int, b text) WITH (fillfactor = 30);
+        INSERT INTO {} SELECT * FROM source
+        """,
+    "pages all visible": """
+        CREATE TABLE {} (a int, b text);
+        INSERT INTO {} SELECT * FROM source;
+        DELETE FROM {} WHERE a % 3 = 0;
+        VACUUM (FREEZE) {};
+        INSERT INTO {} SELECT * FROM source LIMIT 70000
+        """,
+    "two tables in turn": """
+        CREATE TABLE {} (a int, b text);
+        CREATE TABLE other (a int, b text);
+        CREATE FUNCTION pass() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN
+          INSERT INTO other SELECT NEW.a + i, NEW.b FROM generate_series(1, 2) i@
+          RETURN NEW@ END$$;
+        CREATE TRIGGER pass BEFORE INSERT ON {} FOR EACH ROW EXECUTE FUNCTION pass();
+        INSERT INTO {} SELECT * FROM source LIMIT 20000;
+        INSERT INTO {} SELECT a, b FROM other
+        """,
+    "the same table from a trigger": """
+        CREATE TABLE {} (a int, b text);
+        CREATE FUNCTION pass() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN
+          IF pg_trigger_depth() = 1 THEN
+            BEGIN
+              INSERT INTO {} SELECT NEW.a + i, NEW.b FROM generate_series(1, 3) i
+                WHERE 1 / (NEW.a % 3) >= 0@
+            EXCEPTION WHEN division_by_zero THEN
+              INSERT INTO {} VALUES (-NEW.a, NULL), (-NEW.a, 'x')@
+            END@
+          END IF@
+          RETURN NEW@ END$$;
+        CREATE TRIGGER pass BEFORE INSERT ON {} FOR EACH ROW EXECUTE FUNCTION pass();
+        INSERT INTO {} SELECT * FROM source LIMIT 10000
+        """,
+    "two parts that insert": """
+        CREATE TABLE {} (a int, b text);
+        CREATE TABLE other (a int, b text);
+        WITH x AS (INSERT INTO other SELECT * FROM source RETURNING *),
+             y AS (INSERT INTO {} SELECT * FROM x RETURNING *)
+          INSERT INTO {} SELECT * FROM y
+        """,
+    "undone": """
+        CREATE TABLE {} (a int, b text);
+        BEGIN;
+        INSERT INTO {} SELECT * FROM source;
+        SAVEPOINT s;
+        INSERT INTO {} SELECT * FROM source LIMIT 5000;
+        ROLLBACK TO s;
+        INSERT INTO {} SELECT * FROM source LIMIT 500;
+        TRUNCATE {};
+        INSERT INTO {} SELECT * FROM source LIMIT 50000;
+        COMMIT
+        """,
+}
+
+
+@pytest.mark.parametrize("name", MORE)
+def test_same_rows(filling: Cluster, connection: Connection, name: str) -> None:
+    """The same rows at the same places, however they come."""
+    for table, setup in (("plain", off), ("filled", on)):
+        setup(connection)
+        script(connection, "DROP TABLE IF EXISTS other; DROP FUNCTION IF EXISTS pass CASCADE")
+        load(connection, filling, MORE[name], table)
+    compare(connection, "filled", "plain")
+    if name != "undone":
+        # Whose pages come next in the file is up to who fills it; here one does.
+        assert size(connection, "filled") - size(connection, "plain") <= 512
+
+
+@pytest.mark.parametrize("name", ("insert", "on conflict", "unlogged", "cte"))
+def test_beside_vacuum(filling: Cluster, connection: Connection, name: str) -> None:
+    """Pages that others clean up, and pages that leave shared buffers."""
+    stop = threading.Event()
+    failures: list[Exception] = []
+
+    def repeat(statement: str) -> None:
+        try:
+            with connect(filling) as other:
+                while not stop.is_set():
+                    other.execute(statement)
+        except Exception as error:
+            failures.append(error)
+
+    connection.execute("CREATE TABLE other (a int, b text)")
+    threads = [
+        threading.Thread(target=repeat, args=(statement,))
+        for statement in (
+            "VACUUM (FREEZE, DISABLE_PAGE_SKIPPING) filled",
+            "DELETE FROM filled WHERE a % 7 = 0 AND b IS NOT NULL",
+            "SELECT count(*) FROM source",
+            "INSERT INTO other SELECT * FROM source LIMIT 10000",
+        )
+    ]
+    load(connection, filling, LOADS_OF_ONE_TABLE[name], "filled")
+    conflict = " ON CONFLICT DO NOTHING" if name == "on conflict" else ""
+    for thread in threads:
+        thread.start()
+    try:
+        for i in range(5):
+            connection.execute(
+                f"INSERT INTO filled SELECT a + {(i + 1) * ROWS}, NULL FROM source{conflict}"
+            )
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+    assert failures == []
+    assert value(connection, "SELECT count(*) FROM filled WHERE b IS NULL") == 5 * ROWS
+    sound(connection, "filled", "other")
+
+
+def test_nothing_is_pinned_between_rows(filling: Cluster, connection: Connection) -> None:
+    """VACUUM, who must clean up the page, waits for no statement that waits."""
+    connection.execute("CREATE TABLE filled (a int, b text)")
+    connection.execute(
+        "CREATE OR REPLACE FUNCTION held(i int) RETURNS int LANGUAGE plpgsql AS $$BEGIN"
+        " IF i = 30 THEN PERFORM pg_advisory_xact_lock(7); END IF; RETURN i; END$$"
+    )
+    with connect(filling) as holder, connect(filling) as cleaner:
+        holder.execute("SELECT pg_advisory_lock(7)")
+
+        def fill() -> None:
+            with connect(filling) as other:
+                other.execute(
+                    "INSERT INTO filled SELECT held(i), 'x' FROM generate_series(1, 60) i"
+                )
+
+        thread = threading.Thread(target=fill)
+        thread.start()
+        until(
+            connection,
+            "count(*) = 1 FROM pg_stat_activity WHERE wait_event = 'advisory'",
+        )
+        assert size(connection, "filled") == 1
+        assert pins(connection, "filled") == []
+        cleaner.execute("SET statement_timeout = '20s'")
+        cleaner.execute("VACUUM (FREEZE, DISABLE_PAGE_SKIPPING) filled")
+        holder.execute("SELECT pg_advisory_unlock(7)")
+        thread.join()
+    assert value(connection, "SELECT count(*) FROM filled") == 60
+    sound(connection, "filled")
+
+
+def test_after_an_error(connection: Connection) -> None:
+    """A statement that fails leaves an ordinary table, to the one around it as well."""
+    connection.execute("CREATE TABLE filled (a int CHECK (a < 90000), b text)")
+    for _ in range(2):
+        with pytest.raises(psycopg.errors.CheckViolation):
+            connection.execute("INSERT INTO filled SELECT * FROM source")
+    connection.execute("ALTER TABLE filled DROP CONSTRAINT filled_a_check")
+    connection.execute(
+        """DO $$BEGIN FOR i IN 1..20 LOOP
+          BEGIN INSERT INTO filled SELECT a, 1 / (a - 300 * i) FROM source LIMIT 5000;
+          EXCEPTION WHEN division_by_zero THEN NULL; END;
+          INSERT INTO filled SELECT * FROM source LIMIT 500;
+        END LOOP; END$$"""
+    )
+    before = hits(connection, "filled")
+    connection.execute("INSERT INTO filled SELECT * FROM source")
+    assert hits(connection, "filled") - before < ROWS / 2, "it is known again"
+    expected = "SELECT count(*) FROM filled WHERE length(b) = 100"
+    assert value(connection, expected) == 20 * 500 + ROWS
+    sound(connection, "filled")
