@@ -164,6 +164,7 @@ extern void la_extend_shmem_request(void);
 extern void la_extend_shmem_startup(void);
 
 /* target_page.c */
+extern void la_target_forget(void);
 extern void la_insert_at_target(Relation rel, TupleTableSlot *slot,
 								CommandId cid, int options);
 

@@ -390,11 +390,14 @@ la_fill_run_begin(const EState *estate)
 
 		if (filling->estate != estate || filling->ntables == 0 ||
 			filling->modify->operation == CMD_UPDATE ||
+			filling->modify->mt_nrels > 1 ||
 			!la_heap_am_attach(filling->tables[0].rel))
 			continue;
 		filling->attached = filling->tables[0].rel;
 		is_any = true;
 	}
+	if (is_any)
+		la_target_forget();
 	return is_any;
 }
 

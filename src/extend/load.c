@@ -417,7 +417,7 @@ la_load_attach(LaLoad *load, Oid relid)
 	load->toast_oid = rel->rd_rel->reltoastrelid;
 	load->owner = CurrentResourceOwner;
 	load->filled.first_new = RelationGetNumberOfBlocks(rel);
-	(void) la_heap_am_attach(rel);
+	load->has_attached = la_heap_am_attach(rel);
 	load->rel = rel;
 }
 
@@ -440,7 +440,8 @@ la_load_end(LaLoad *load, bool is_good)
 	 * scan, or an invalidation, has detached us.
 	 */
 	is_known = !LA_HAVE_EXTEND_BY || la_heap_am_is_attached(rel);
-	la_heap_am_detach(rel);
+	if (load->has_attached)
+		la_heap_am_detach(rel);
 	if (!is_good)
 		return;					/* the reference goes with its owner */
 	if (load->next_free != InvalidBlockNumber)

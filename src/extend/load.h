@@ -25,6 +25,7 @@ struct LaLoad
 {
 	LaLoad	   *outer;			/* of a statement that runs this one */
 	Relation	rel;			/* NULL: not known yet, or not ours */
+	bool		has_attached;	/* it is this load that stands before heap */
 	ResourceOwner owner;		/* has the relations open */
 	Oid			toast_oid;		/* its table for large values, or InvalidOid */
 	Relation	toast;			/* the same once it is in use, or NULL */

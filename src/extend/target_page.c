@@ -14,12 +14,13 @@
  * is kept between two rows.  A trigger, or what brings the rows, may take any
  * time and any lock, and who cleans the page up (VACUUM) would have to wait.
  *
- * What an insert state changes otherwise is nothing: where others wait for the
- * extension lock the server adds more pages (16 on), which it notes in the
- * state and in the free space map.  There they are found.
+ * What an insert state changes otherwise: where others wait for the extension
+ * lock the server adds more pages (16 on), which it notes in the state and in
+ * the free space map.  There they are found.
  *
  * A page stays in shared buffers for longer the more often it was looked up.
- * So the first rows of a page have it looked up as ever.
+ * So the first rows of a page have it looked up as ever, and some of the rest,
+ * for they may be long in coming.
  *
  * Copyright (c) 2026, the pg_lookahead authors
  *
@@ -34,14 +35,32 @@
 #include "extend/extend.h"
 #include "storage/buf_internals.h"
 #include "storage/bufmgr.h"
+#include "utils/memutils.h"
+
+/* A page is looked up for so many rows at first, and then for each 16th. */
+#define LA_ROWS_LOOKED_UP	BM_MAX_USAGE_COUNT
+#define LA_ROWS_BETWEEN		16
 
 /* The page that the last row went to. */
 static struct
 {
-	BlockNumber block;
+	BlockNumber block;			/* invalid: not known */
 	Buffer		buffer;
-	int			uses;			/* that the buffer manager has counted */
+	int			rows;			/* since it was looked up; below 1 the next
+								 * row looks it up */
 }			la_target = {InvalidBlockNumber, InvalidBuffer, 0};
+
+/* The insert state of the row that is on its way; made when first needed. */
+static BulkInsertState la_state = NULL;
+
+/*
+ * A statement begins: how long ago the last one was nobody knows.
+ */
+void
+la_target_forget(void)
+{
+	la_target.block = InvalidBlockNumber;
+}
 
 /*
  * Pin the buffer of a table's target page, if it is the one that is remembered.
@@ -49,7 +68,8 @@ static struct
 static Buffer
 la_target_pin(Relation rel)
 {
-	if (la_target.uses < BM_MAX_USAGE_COUNT ||
+	if (la_target.rows <= 0 ||
+		la_target.block == InvalidBlockNumber ||
 		la_target.block != RelationGetTargetBlock(rel) ||
 		!ReadRecentBuffer(*la_rel_locator(rel), MAIN_FORKNUM, la_target.block,
 						  la_target.buffer))
@@ -69,10 +89,25 @@ la_target_remember(Buffer buffer)
 	{
 		la_target.block = block;
 		la_target.buffer = buffer;
-		la_target.uses = 0;
+		la_target.rows = -LA_ROWS_LOOKED_UP;
 	}
-	if (la_target.uses < BM_MAX_USAGE_COUNT)
-		la_target.uses++;
+	if (++la_target.rows >= LA_ROWS_BETWEEN)
+		la_target.rows = 0;
+}
+
+/*
+ * Make the insert state.  Only the server knows how large it is.
+ */
+static BulkInsertState
+la_state_make(void)
+{
+	MemoryContext save = MemoryContextSwitchTo(TopMemoryContext);
+	BulkInsertState state = GetBulkInsertState();
+
+	MemoryContextSwitchTo(save);
+	FreeAccessStrategy(state->strategy);
+	state->strategy = NULL;
+	return state;
 }
 
 /*
@@ -82,21 +117,24 @@ void
 la_insert_at_target(Relation rel, TupleTableSlot *slot, CommandId cid,
 					int options)
 {
-	BulkInsertStateData state = {.strategy = NULL};
-
+	/* Whoever does not use the free space map would not find pages there. */
 	if (options & HEAP_INSERT_SKIP_FSM)
 	{
 		GetHeapamTableAmRoutine()->tuple_insert(rel, slot, cid, options, NULL);
 		return;
 	}
+
+	if (la_state == NULL)
+		la_state = la_state_make();
+	la_state->current_buf = la_target_pin(rel);
 #if LA_HAVE_EXTEND_BY
-	state.next_free = state.last_free = InvalidBlockNumber;
+	la_state->next_free = la_state->last_free = InvalidBlockNumber;
+	la_state->already_extended_by = 0;
 #endif
-	state.current_buf = la_target_pin(rel);
-	GetHeapamTableAmRoutine()->tuple_insert(rel, slot, cid, options, &state);
-	if (state.current_buf != InvalidBuffer)
+	GetHeapamTableAmRoutine()->tuple_insert(rel, slot, cid, options, la_state);
+	if (la_state->current_buf != InvalidBuffer)
 	{
-		la_target_remember(state.current_buf);
-		ReleaseBuffer(state.current_buf);
+		la_target_remember(la_state->current_buf);
+		ReleaseBuffer(la_state->current_buf);
 	}
 }

@@ -12,7 +12,7 @@
  *										watch the tables of this plan
  *	CheckPerms							a COPY has opened its table
  *	Run		pause: no pin survives		around it: a load, if the rows go to
- *										a table
+ *										a table, and INSERT's target page
  *	Finish	end the work
  *	End		before: the same, unless	before: look where a single row went,
  *			Finish was not called;		close what was opened
@@ -98,10 +98,11 @@ la_ExecutorRun(LA_RUN_PARAMS)
 	}
 	PG_FINALLY();
 	{
-		if (is_load)
-			la_into_end(&into, is_good);
+		/* In this order: a cancel may reach the end of a load. */
 		if (is_fill)
 			la_fill_run_end(queryDesc->estate);
+		if (is_load)
+			la_into_end(&into, is_good);
 	}
 	PG_END_TRY();
 }

@@ -15,7 +15,7 @@
  * Nobody else notices.  Parts of the server insist on heap's own routine, but
  * only for scans, and who wants to scan the table while it is being filled (a
  * trigger, a function in a check, pgstattuple) passes scan_begin.  The rest of
- * that statement then goes on without us.
+ * that statement then goes on without us.  A scan that was open before goes on.
  *
  * The routine is put back at each end of the statement, an error included: the
  * frame that has put it there catches that, and the relation is open for as

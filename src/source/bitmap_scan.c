@@ -78,6 +78,7 @@
 #include "compat.h"
 #include "executor/executor.h"
 #include "by_address.h"
+#include "hook/heap_am.h"
 #include "method/method.h"
 #include "settings.h"
 #include "source/bitmap_blocks.h"
@@ -760,7 +761,7 @@ la_bitmap_scan_is_wanted(BitmapHeapScanState *node)
 	Relation	rel = node->ss.ss_currentRelation;
 
 	return la_bitmapscan && rel != NULL &&
-		rel->rd_tableam == GetHeapamTableAmRoutine() &&
+		la_is_heap(rel) &&
 		!IsCatalogRelation(rel) &&
 		get_tablespace_io_concurrency(rel->rd_rel->reltablespace) > 0;
 }

@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 
-import psycopg
+
 import pytest
 from lookahead.cluster import Cluster
 
@@ -42,8 +42,18 @@ def hits(connection: Connection, table: str) -> int:
     return int(value(connection, f"SELECT pg_stat_get_blocks_hit('{table}'::regclass)"))
 
 
+def leaves(connection: Connection, *tables: str) -> list[str]:
+    query = "SELECT relid::regclass::text FROM pg_partition_tree('{}') WHERE isleaf"
+    return [
+        str(leaf)
+        for table in tables
+        for (leaf,) in rows(connection, query.format(table)) or [(table,)]
+    ]
+
+
 def size(connection: Connection, table: str) -> int:
-    return int(value(connection, f"SELECT pg_relation_size('{table}') / 8192"))
+    parts = leaves(connection, table)
+    return sum(int(value(connection, f"SELECT pg_relation_size('{p}') / 8192")) for p in parts)
 
 
 def rows_in_place(connection: Connection, table: str) -> list[tuple[object, ...]]:
@@ -54,10 +64,11 @@ def compare(connection: Connection, *tables: str) -> None:
     """Rows and pages as they are without; the visibility map tells no lies."""
     found = [answer(connection, table) for table in tables]
     assert found[0] == found[1]
-    sound(connection, *tables)
-    for table in tables:
-        assert rows(connection, f"SELECT * FROM pg_check_visible('{table}')") == []
-        assert rows(connection, f"SELECT * FROM pg_check_frozen('{table}')") == []
+    parts = leaves(connection, *tables)
+    sound(connection, *parts)
+    for part in parts:
+        assert rows(connection, f"SELECT * FROM pg_check_visible('{part}')") == []
+        assert rows(connection, f"SELECT * FROM pg_check_frozen('{part}')") == []
 
 
 STATEMENTS = {
@@ -72,6 +83,18 @@ STATEMENTS = {
         " WHEN NOT MATCHED THEN INSERT VALUES (source.a, source.b)",
         # Its join scans the table.
         False,
+    ),
+    "merge with an index": (
+        "SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off;"
+        "CREATE INDEX ON {} (a);"
+        "MERGE INTO {} USING source ON {}.a = source.a"
+        " WHEN NOT MATCHED THEN INSERT VALUES (source.a, source.b); RESET ALL",
+        True,
+    ),
+    "part of a load": (
+        "CREATE TABLE other_{} AS WITH new AS (INSERT INTO {} SELECT * FROM source RETURNING *)"
+        " SELECT * FROM new; DROP TABLE other_{}",
+        True,
     ),
     "itself": ("INSERT INTO {} SELECT * FROM source; INSERT INTO {} SELECT * FROM {}", None),
 }
@@ -90,7 +113,7 @@ def test_rows_look_nothing_up(connection: Connection, name: str) -> None:
     inserted = value(connection, "SELECT count(*) FROM filled")
     assert looked["plain"] >= inserted * 0.9
     if gains:
-        assert looked["filled"] < inserted / 4
+        assert looked["filled"] < inserted / 4, looked
     compare(connection, "filled", "plain")
     assert rows_in_place(connection, "filled") == rows_in_place(connection, "plain")
 
@@ -164,6 +187,26 @@ MORE = {
         CREATE TRIGGER pass BEFORE INSERT ON {} FOR EACH ROW EXECUTE FUNCTION pass();
         INSERT INTO {} SELECT * FROM source LIMIT 10000
         """,
+    "a load in an insert in a load": """
+        CREATE TABLE {} (a int, b text);
+        CREATE FUNCTION pass() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN
+          IF pg_trigger_depth() = 1 AND NEW.a % 20000 = 0 THEN
+            INSERT INTO {} SELECT -a, b FROM source LIMIT 100@
+          ELSIF pg_trigger_depth() = 2 AND NEW.a % 50 = 0 THEN
+            COPY {} FROM '%s/source.copy' WHERE a % 1000 = 0@
+          END IF@
+          RETURN NEW@ END$$;
+        CREATE TRIGGER pass BEFORE INSERT ON {} FOR EACH ROW EXECUTE FUNCTION pass();
+        COPY {} FROM '%s/source.copy'
+        """,
+    "partitions": """
+        CREATE TABLE {} (a int, b text) PARTITION BY HASH (a);
+        CREATE TABLE {}_0 PARTITION OF {} FOR VALUES WITH (MODULUS 2, REMAINDER 0);
+        CREATE TABLE {}_1 PARTITION OF {} FOR VALUES WITH (MODULUS 2, REMAINDER 1);
+        INSERT INTO {} SELECT * FROM source;
+        MERGE INTO {} f USING (SELECT a + 50000 AS a, b FROM source) s ON f.a = s.a
+          WHEN MATCHED THEN UPDATE SET b = 'x' WHEN NOT MATCHED THEN INSERT VALUES (s.a, s.b)
+        """,
     "two parts that insert": """
         CREATE TABLE {} (a int, b text);
         CREATE TABLE other (a int, b text);
@@ -188,18 +231,16 @@ MORE = {
 
 @pytest.mark.parametrize("name", MORE)
 def test_same_rows(filling: Cluster, connection: Connection, name: str) -> None:
-    """The same rows at the same places, however they come."""
+    """The same rows on about as many pages, however they come."""
     for table, setup in (("plain", off), ("filled", on)):
         setup(connection)
         script(connection, "DROP TABLE IF EXISTS other; DROP FUNCTION IF EXISTS pass CASCADE")
         load(connection, filling, MORE[name], table)
     compare(connection, "filled", "plain")
-    if name != "undone":
-        # Whose pages come next in the file is up to who fills it; here one does.
-        assert size(connection, "filled") - size(connection, "plain") <= 512
+    assert size(connection, "filled") <= size(connection, "plain") * 9 / 8
 
 
-@pytest.mark.parametrize("name", ("insert", "on conflict", "unlogged", "cte"))
+@pytest.mark.parametrize("name", ("insert", "unlogged"))
 def test_beside_vacuum(filling: Cluster, connection: Connection, name: str) -> None:
     """Pages that others clean up, and pages that leave shared buffers."""
     stop = threading.Event()
@@ -224,14 +265,11 @@ def test_beside_vacuum(filling: Cluster, connection: Connection, name: str) -> N
         )
     ]
     load(connection, filling, LOADS_OF_ONE_TABLE[name], "filled")
-    conflict = " ON CONFLICT DO NOTHING" if name == "on conflict" else ""
     for thread in threads:
         thread.start()
     try:
         for i in range(5):
-            connection.execute(
-                f"INSERT INTO filled SELECT a + {(i + 1) * ROWS}, NULL FROM source{conflict}"
-            )
+            connection.execute(f"INSERT INTO filled SELECT a + {(i + 1) * ROWS}, NULL FROM source")
     finally:
         stop.set()
         for thread in threads:
@@ -273,23 +311,38 @@ def test_nothing_is_pinned_between_rows(filling: Cluster, connection: Connection
     sound(connection, "filled")
 
 
-def test_after_an_error(connection: Connection) -> None:
-    """A statement that fails leaves an ordinary table, to the one around it as well."""
-    connection.execute("CREATE TABLE filled (a int CHECK (a < 90000), b text)")
-    for _ in range(2):
-        with pytest.raises(psycopg.errors.CheckViolation):
-            connection.execute("INSERT INTO filled SELECT * FROM source")
-    connection.execute("ALTER TABLE filled DROP CONSTRAINT filled_a_check")
-    connection.execute(
-        """DO $$BEGIN FOR i IN 1..20 LOOP
-          BEGIN INSERT INTO filled SELECT a, 1 / (a - 300 * i) FROM source LIMIT 5000;
-          EXCEPTION WHEN division_by_zero THEN NULL; END;
-          INSERT INTO filled SELECT * FROM source LIMIT 500;
-        END LOOP; END$$"""
-    )
+FAILING = {
+    "error": "INSERT INTO filled SELECT a, 1 / (a - 3000) FROM source",
+    "cancel": "INSERT INTO filled SELECT s.* FROM source s, generate_series(1, 100)",
+    "part of a load": "CREATE TABLE other AS WITH new AS ("
+    "INSERT INTO filled SELECT a, 1 / (a - 3000) FROM source RETURNING *) SELECT * FROM new",
+}
+
+
+@pytest.mark.parametrize("name", FAILING)
+def test_after_an_error(connection: Connection, name: str) -> None:
+    """A statement that fails leaves an ordinary table, to the one around it as well.
+
+    Single rows look their page up: if they do not, the statement has left its way behind.
+    """
+    connection.execute("CREATE TABLE filled (a int, b text)")
+    connection.execute("INSERT INTO filled SELECT * FROM source LIMIT 5000")
+    error = "query_canceled" if name == "cancel" else "division_by_zero"
+    with connection.transaction():
+        if name == "cancel":
+            connection.execute("SET LOCAL statement_timeout = '300ms'")
+        connection.execute(
+            f"""DO $$BEGIN
+              BEGIN {FAILING[name]}; EXCEPTION WHEN {error} THEN NULL; END;
+            END$$"""
+        )
+    before = hits(connection, "filled")
+    with connection.transaction():
+        for _ in range(200):
+            connection.execute("INSERT INTO filled VALUES (1, 'x')")
+    assert hits(connection, "filled") - before >= 200
     before = hits(connection, "filled")
     connection.execute("INSERT INTO filled SELECT * FROM source")
-    assert hits(connection, "filled") - before < ROWS / 2, "it is known again"
-    expected = "SELECT count(*) FROM filled WHERE length(b) = 100"
-    assert value(connection, expected) == 20 * 500 + ROWS
+    assert hits(connection, "filled") - before < ROWS / 4, "it is known again"
+    assert value(connection, "SELECT count(*) FROM filled") == 5000 + 200 + ROWS
     sound(connection, "filled")
