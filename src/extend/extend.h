@@ -164,6 +164,8 @@ extern void la_extend_shmem_request(void);
 extern void la_extend_shmem_startup(void);
 
 /* target_page.c */
+extern uint32 la_target_moves;
+
 extern void la_target_forget(void);
 extern void la_insert_at_target(Relation rel, TupleTableSlot *slot,
 								CommandId cid, int options);

@@ -53,7 +53,8 @@ typedef struct LaFilling
 	EState	   *estate;
 
 	Relation	attached;		/* that we stand before, or NULL */
-	int64		rows;			/* that it was asked for */
+	uint32		moves;			/* la_target_moves at the last look */
+	uint32		rows;			/* that it was asked for */
 	int64		extensions;		/* that were made for it */
 	int64		pages;			/* that were added by them */
 	int			nrouted;		/* partitions that have been seen */
@@ -160,6 +161,7 @@ la_filling_look(LaFilling *filling)
 	BlockNumber target;
 
 	filling->rows++;
+	filling->moves = la_target_moves;
 	if (filling->nrouted !=
 		list_length(filling->estate->es_tuple_routing_result_relations))
 		la_filling_add_routed(filling);
@@ -187,15 +189,42 @@ la_filling_look(LaFilling *filling)
 }
 
 /*
- * PlanState.ExecProcNode of the node that brings the rows.
+ * Has nothing happened since the last look?  target_page.c knows, if all rows
+ * pass there.
  */
-static TupleTableSlot *
-la_ExecFilling(PlanState *node)
+static inline bool
+la_filling_is_seen(const LaFilling *filling)
+{
+	return filling->attached != NULL && filling->moves == la_target_moves &&
+		(filling->rows + 1) % LA_MANY_ROWS != 0 &&
+		la_heap_am_is_attached(filling->attached);
+}
+
+/*
+ * A row that may have to be preceded by a look.
+ */
+static pg_noinline TupleTableSlot *
+la_ExecFilling_look(PlanState *node)
 {
 	LaFilling  *filling = la_by_address_get(&la_filling_nodes, node);
 
 	Assert(filling != NULL);
 	la_filling_look(filling);
+	return filling->exec(node);
+}
+
+/*
+ * PlanState.ExecProcNode of the node that brings the rows.  Needs no stack
+ * frame, for most of them.
+ */
+static TupleTableSlot *
+la_ExecFilling(PlanState *node)
+{
+	LaFilling  *filling = la_by_address_peek(&la_filling_nodes, node);
+
+	if (unlikely(filling == NULL || !la_filling_is_seen(filling)))
+		return la_ExecFilling_look(node);
+	filling->rows++;
 	return filling->exec(node);
 }
 
@@ -229,6 +258,7 @@ la_filling_begin(ModifyTableState *modify)
 	filling->exec = node->ExecProcNodeReal;
 	filling->modify = modify;
 	filling->estate = estate;
+	filling->moves = la_target_moves - 1;
 	for (int i = 0; i < modify->mt_nrels; i++)
 		if (la_extend_wanted(modify->resultRelInfo[i].ri_RelationDesc))
 			la_filling_add(filling, modify->resultRelInfo[i].ri_RelationDesc,

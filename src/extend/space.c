@@ -21,9 +21,10 @@
  *			who wants to add pages.  Before that the pages are put into shared
  *			buffers, where they are clean and beyond the end.  If the file does
  *			not get longer after all they stay there as that: the server knows
- *			such pages, from reads that failed, and extends by them.  As other
- *			pages may have to be written out for it, this ends after a
- *			millisecond; the rest is read when it is used.
+ *			such pages, from reads that failed, and extends by them.  Other
+ *			pages may have to be written out for it.  So if anybody waits for
+ *			the lock this ends after a millisecond; the rest is read when it is
+ *			used, which costs more.
  *
  * Who makes space holds the lock of the table's first page, which nobody else
  * takes for a heap; others go away.  Nobody waits for the extension lock,
@@ -57,8 +58,8 @@
 #define LA_FREE_STEPS	64
 
 /*
- * Pages are put into shared buffers under the extension lock (15) for no longer
- * than this, in microseconds, and one more; and no larger part of the buffers.
+ * Others wait for no longer than this, in microseconds, and one page more, while
+ * pages are put into shared buffers (15), into no larger part of the buffers.
  */
 #define LA_ZERO_US		1000
 #define LA_ZERO_PART	32
@@ -202,7 +203,9 @@ la_zero_pages(const LaSpaceRun *run, uint32 npages)
 		/* Another page may have had to be written out for it. */
 		INSTR_TIME_SET_CURRENT(now);
 		INSTR_TIME_SUBTRACT(now, start);
-		if (INSTR_TIME_GET_MICROSEC(now) >= LA_ZERO_US)
+		if (INSTR_TIME_GET_MICROSEC(now) >= LA_ZERO_US &&
+			(InterruptPending ||
+			 RelationExtensionLockWaiterCount(run->rel) > 0))
 			return;
 	}
 }

@@ -50,6 +50,9 @@ static struct
 								 * row looks it up */
 }			la_target = {InvalidBlockNumber, InvalidBuffer, 0};
 
+/* How often another page than before was, or may have been, begun. */
+uint32		la_target_moves = 0;
+
 /* The insert state of the row that is on its way; made when first needed. */
 static BulkInsertState la_state = NULL;
 
@@ -78,9 +81,9 @@ la_target_pin(Relation rel)
 }
 
 /*
- * Remember the page that a row has gone to.
+ * A row has gone to a page that was looked up: remember that.
  */
-static void
+static pg_noinline void
 la_target_remember(Buffer buffer)
 {
 	BlockNumber block = BufferGetBlockNumber(buffer);
@@ -90,9 +93,9 @@ la_target_remember(Buffer buffer)
 		la_target.block = block;
 		la_target.buffer = buffer;
 		la_target.rows = -LA_ROWS_LOOKED_UP;
+		la_target_moves++;
 	}
-	if (++la_target.rows >= LA_ROWS_BETWEEN)
-		la_target.rows = 0;
+	la_target.rows++;
 }
 
 /*
@@ -117,6 +120,8 @@ void
 la_insert_at_target(Relation rel, TupleTableSlot *slot, CommandId cid,
 					int options)
 {
+	Buffer		pinned;
+
 	/* Whoever does not use the free space map would not find pages there. */
 	if (options & HEAP_INSERT_SKIP_FSM)
 	{
@@ -126,15 +131,18 @@ la_insert_at_target(Relation rel, TupleTableSlot *slot, CommandId cid,
 
 	if (la_state == NULL)
 		la_state = la_state_make();
-	la_state->current_buf = la_target_pin(rel);
+	pinned = la_target_pin(rel);
+	la_state->current_buf = pinned;
 #if LA_HAVE_EXTEND_BY
 	la_state->next_free = la_state->last_free = InvalidBlockNumber;
 	la_state->already_extended_by = 0;
 #endif
 	GetHeapamTableAmRoutine()->tuple_insert(rel, slot, cid, options, la_state);
-	if (la_state->current_buf != InvalidBuffer)
-	{
+	if (la_state->current_buf == InvalidBuffer)
+		return;
+	if (la_state->current_buf != pinned)
 		la_target_remember(la_state->current_buf);
-		ReleaseBuffer(la_state->current_buf);
-	}
+	else if (++la_target.rows >= LA_ROWS_BETWEEN)
+		la_target.rows = 0;
+	ReleaseBuffer(la_state->current_buf);
 }

@@ -29,11 +29,11 @@
 #include "postgres.h"
 
 #include "access/heapam.h"
-#include "access/tableam.h"
 #include "extend/load.h"
 #include "hook/heap_am.h"
 
-static TableAmRoutine la_heap;	/* filled in when first needed */
+/* What stands between; filled in when first needed. */
+TableAmRoutine la_heap_am;
 
 static void
 la_tuple_insert(Relation rel, TupleTableSlot *slot, CommandId cid, int options,
@@ -91,14 +91,14 @@ la_heap_am_attach(Relation rel)
 {
 	if (rel->rd_tableam != GetHeapamTableAmRoutine())
 		return false;
-	if (la_heap.type != T_TableAmRoutine)
+	if (la_heap_am.type != T_TableAmRoutine)
 	{
-		memcpy(&la_heap, GetHeapamTableAmRoutine(), sizeof(la_heap));
-		la_heap.tuple_insert = la_tuple_insert;
-		la_heap.multi_insert = la_multi_insert;
-		la_heap.scan_begin = la_scan_begin;
+		memcpy(&la_heap_am, GetHeapamTableAmRoutine(), sizeof(la_heap_am));
+		la_heap_am.tuple_insert = la_tuple_insert;
+		la_heap_am.multi_insert = la_multi_insert;
+		la_heap_am.scan_begin = la_scan_begin;
 	}
-	rel->rd_tableam = &la_heap;
+	rel->rd_tableam = &la_heap_am;
 	return true;
 }
 
@@ -110,13 +110,4 @@ la_heap_am_detach(Relation rel)
 {
 	if (la_heap_am_is_attached(rel))
 		rel->rd_tableam = GetHeapamTableAmRoutine();
-}
-
-/*
- * Do we stand between the table and heap?
- */
-bool
-la_heap_am_is_attached(Relation rel)
-{
-	return rel->rd_tableam == &la_heap;
 }

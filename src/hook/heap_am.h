@@ -10,11 +10,22 @@
 #ifndef LA_HEAP_AM_H
 #define LA_HEAP_AM_H
 
-#include "utils/relcache.h"
+#include "access/tableam.h"
+#include "utils/rel.h"
+
+extern TableAmRoutine la_heap_am;
 
 extern bool la_is_heap(Relation rel);
 extern bool la_heap_am_attach(Relation rel);
 extern void la_heap_am_detach(Relation rel);
-extern bool la_heap_am_is_attached(Relation rel);
+
+/*
+ * Do we stand between the table and heap?
+ */
+static inline bool
+la_heap_am_is_attached(Relation rel)
+{
+	return rel->rd_tableam == &la_heap_am;
+}
 
 #endif							/* LA_HEAP_AM_H */
