@@ -58,8 +58,8 @@
 #define LA_FREE_STEPS	64
 
 /*
- * Others wait for no longer than this, in microseconds, and one page more, while
- * pages are put into shared buffers (15), into no larger part of the buffers.
+ * Others wait for no longer than this, in microseconds, and one page more,
+ * while pages are put into shared buffers (15): into no larger part of them.
  */
 #define LA_ZERO_US		1000
 #define LA_ZERO_PART	32
