@@ -13,9 +13,11 @@
  *	end		INSERT of a single row: look once, now that it is in
  *
  * A look costs one comparison per row: the table's target page, which the
- * server keeps, is the one seen last.  A statement that fills several tables
- * (partitions, TOAST) looks at one of them per row, in turn.  Tables for large
- * values are opened only by statements that have brought some rows.
+ * server keeps, is the one seen last.  Where all rows pass target_page.c that
+ * tells when there is another, and nothing else is looked at.  A statement that
+ * fills several tables (partitions, TOAST) looks at one of them per row, in
+ * turn.  Tables for large values are opened only by statements that have
+ * brought some rows.
  *
  * Copyright (c) 2026, the pg_lookahead authors
  *
@@ -189,13 +191,13 @@ la_filling_look(LaFilling *filling)
 }
 
 /*
- * Has nothing happened since the last look?  target_page.c knows, if all rows
- * pass there.
+ * Is the only table's target page still the one that was seen last?
  */
 static inline bool
 la_filling_is_seen(const LaFilling *filling)
 {
-	return filling->attached != NULL && filling->moves == la_target_moves &&
+	return filling->attached != NULL && filling->ntables == 1 &&
+		filling->moves == la_target_moves &&
 		(filling->rows + 1) % LA_MANY_ROWS != 0 &&
 		la_heap_am_is_attached(filling->attached);
 }

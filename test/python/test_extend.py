@@ -346,6 +346,25 @@ def test_values_beside_the_table(loaded: Cluster, connection: Connection, statem
     sound(connection, "filled", toast)
 
 
+def test_very_large_values(connection: Connection) -> None:
+    """A row is many pages there: they are looked at with each row, and seldom added singly."""
+    connection.execute("CREATE TABLE filled (a int, b text)")
+    connection.execute("ALTER TABLE filled ALTER b SET STORAGE EXTERNAL")
+    before = counters(connection)["added"]
+    connection.execute(
+        "INSERT INTO filled SELECT i, repeat('x', 200000) FROM generate_series(1, 400) i"
+    )
+    added = counters(connection)["added"] - before
+    toast = value(
+        connection,
+        "SELECT reltoastrelid::regclass::text FROM pg_class WHERE relname = 'filled'",
+    )
+    found = pages(connection, toast)
+    tidy(found)
+    assert found.size > 10000
+    assert added > found.size * 0.6
+
+
 @pytest.mark.parametrize("statement", ["insert", "copy", "update"])
 def test_the_table_for_values_is_not_locked(
     loaded: Cluster, connection: Connection, statement: str
