@@ -174,6 +174,15 @@ la_add_pages(LaSpaceRun *run)
 }
 #else
 /*
+ * Does anybody wait for the extension lock, which we hold?  We count, too.
+ */
+static bool
+la_is_waited_for(Relation rel)
+{
+	return RelationExtensionLockWaiterCount(rel) > 1;
+}
+
+/*
  * Put pages that are about to be added into shared buffers, as zeros.
  *
  * The extension lock is held, so nobody knows of them before the file is
@@ -204,8 +213,7 @@ la_zero_pages(const LaSpaceRun *run, uint32 npages)
 		INSTR_TIME_SET_CURRENT(now);
 		INSTR_TIME_SUBTRACT(now, start);
 		if (INSTR_TIME_GET_MICROSEC(now) >= LA_ZERO_US &&
-			(InterruptPending ||
-			 RelationExtensionLockWaiterCount(run->rel) > 0))
+			(InterruptPending || la_is_waited_for(run->rel)))
 			return;
 	}
 }

@@ -291,6 +291,27 @@ def test_spare_pages_are_not_read(connection: Connection) -> None:
     assert row[1] == 0, (found, row)
 
 
+def pages_read(connection: Connection) -> int:
+    """What the session has read from files so far, in pages."""
+    found = Path(f"/proc/{connection.info.backend_pid}/io").read_text()
+    return int(found.split("rchar:")[1].split()[0]) // BLOCK
+
+
+def test_pages_are_not_read_back(connection: Connection) -> None:
+    """Where others have to be written out for them they are in shared buffers, too."""
+    connection.execute("CREATE TABLE filled (a int, b text)")
+    before = pages_read(connection)
+    connection.execute(
+        "INSERT INTO filled SELECT i, repeat('x', 100)"
+        " FROM generate_series(1, 1000) i, generate_series(1, 1000) j"
+    )
+    read = pages_read(connection) - before
+    found = value(connection, f"SELECT pg_relation_size('filled') / {BLOCK}")
+    # Twice what fits.
+    assert found > 16384
+    assert read < found / 10
+
+
 def test_space_is_kept_ahead(connection: Connection) -> None:
     """More pages are added before those that are spare are used up."""
     connection.execute("CREATE TABLE filled AS SELECT * FROM source LIMIT 0")
