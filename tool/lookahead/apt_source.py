@@ -3,6 +3,9 @@
 Each major is in one suite of the distribution or two, rarely the one that is
 installed.  A private apt configuration, made from the machine's own, names
 those suites: same mirror, same keys, and the system's apt is left alone.
+
+A mirror that is being brought up to date may name a release in its lists and
+not have its files yet.  The release before, which is still there, will do.
 """
 
 from __future__ import annotations
@@ -26,6 +29,24 @@ SUITES = {
     18: ("forky", "sid", "resolute"),
 }
 
+# Tarballs with their SHA-256, for when no suite's can be had: what the suites'
+# own lists, or the uploader's signature, gave for them.
+KNOWN = {
+    15: (
+        "postgresql-15_15.18.orig.tar.bz2",
+        "11df0df97fe3ea4ba9a791faaf39cee1d2fe571e78885b5b55d8517d27c323b4",
+    ),
+    17: (
+        "postgresql-17_17.11.orig.tar.bz2",
+        "dd27f2b3c59e73ed14aa3324901242bf69a032a6347805f274e6260322d42979",
+    ),
+    18: (
+        "postgresql-18_18.6.orig.tar.bz2",
+        "555610c24d53e4316da5b7d3fc25c279d96856d5e0e23ee308c328c5fa881d9f",
+    ),
+}
+APT_HELPER = "/usr/lib/apt/apt-helper"
+
 Stanza = dict[str, str]
 
 
@@ -43,10 +64,13 @@ def fetch(major: int, log: Callable[[str], None]) -> Path:
                 f" PostgreSQL {major} from"
             )
         failures = []
-        for suite in SUITES[major]:
-            log(f"fetching the source of PostgreSQL {major} from {suite}")
+        for source in (*SUITES[major], KNOWN[major][0]):
+            log(f"fetching the source of PostgreSQL {major} from {source}")
             with tempfile.TemporaryDirectory(prefix=f".{major}-", dir=place) as temporary:
-                failure = _download(major, suite, own, Path(temporary))
+                if source in SUITES[major]:
+                    failure = _download(major, source, own, Path(temporary))
+                else:
+                    failure = _download_known(major, own, Path(temporary))
                 got = _tarball(Path(temporary), major)
                 if got:
                     for file in got.parent.glob(f"postgresql-{major}_*"):
@@ -55,7 +79,7 @@ def fetch(major: int, log: Callable[[str], None]) -> Path:
                     # Last, as this is the one that is looked for.
                     shutil.move(got, place / got.name)
                     return place / got.name
-            failures.append(f"{suite}: {failure}")
+            failures.append(f"{source}: {failure}")
         raise LookaheadError(
             f"could not fetch the source package postgresql-{major}:\n" + "\n".join(failures)
         )
@@ -91,15 +115,39 @@ def _download(major: int, suite: str, own: Iterable[Stanza], target: Path) -> st
          f"postgresql-{major}"],
     )  # fmt: skip
     for command in commands:
-        done = subprocess.run(
-            command,
-            cwd=target,
-            capture_output=True,
-            text=True,
-            check=False,
-            stdin=subprocess.DEVNULL,
+        failure = _apt(command, target)
+    return failure
+
+
+def _download_known(major: int, own: Iterable[Stanza], target: Path) -> str:
+    """Download the tarball that we know into a folder; return what went wrong, if so."""
+    name, sha256 = KNOWN[major]
+    failures = []
+    for uri in (uri for stanza in own for uri in stanza["uris"].split()):
+        path = f"{uri.rstrip('/')}/pool/main/p/postgresql-{major}/{name}"
+        failure = _apt(
+            [APT_HELPER, "download-file", path, str(target / name), f"SHA256:{sha256}"], target
         )
-    return "" if done.returncode == 0 else (done.stderr.strip() or done.stdout.strip())
+        if not failure:
+            return ""
+        (target / name).unlink(missing_ok=True)
+        failures.append(failure)
+    return "\n".join(failures)
+
+
+def _apt(command: list[str], folder: Path) -> str:
+    """Run a command of apt in a folder; return what it said if it failed."""
+    done = subprocess.run(
+        command,
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+        stdin=subprocess.DEVNULL,
+    )
+    if done.returncode == 0:
+        return ""
+    return done.stderr.strip() or done.stdout.strip() or f"exit code {done.returncode}"
 
 
 def source_stanza(stanza: Stanza, suite: str) -> str:

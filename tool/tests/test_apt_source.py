@@ -1,12 +1,19 @@
-"""Reading the machine's apt configuration."""
+"""Reading the machine's apt configuration, and getting sources with it."""
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import hashlib
+import http.server
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from lookahead import apt_source
+from lookahead import apt_source, paths
+from lookahead.errors import LookaheadError
 
 DEB822 = """\
 Types: deb
@@ -95,3 +102,67 @@ def test_one_archive_is_named_once(apt: Path) -> None:
     (apt / "sources.list.d" / "debian.sources").write_text(DEB822)
     (apt / "sources.list").write_text("deb http://mirror.example/debian bookworm main\n")
     assert len(apt_source.archive_stanzas(apt)) == 1
+
+
+@pytest.fixture
+def mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A mirror on this machine that has the release before, and no lists."""
+    if not Path(apt_source.APT_HELPER).exists():
+        pytest.skip("needs apt")
+    pool = tmp_path / "mirror" / "pool" / "main" / "p" / "postgresql-17"
+    pool.mkdir(parents=True)
+    (pool / "postgresql-17_17.1.orig.tar.bz2").write_bytes(b"source")
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    monkeypatch.setattr(paths, "folder", lambda _: _made(tmp_path / "cache"))
+    monkeypatch.setattr(paths, "locked", lambda _: contextlib.nullcontext())
+
+    class Quiet(http.server.SimpleHTTPRequestHandler):
+        def log_message(self, *_: object) -> None:
+            pass
+
+    handler = functools.partial(Quiet, directory=str(tmp_path / "mirror"))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        uri = f"http://127.0.0.1:{server.server_address[1]}"
+        stanza = {"uris": f"{uri}/empty {uri}/", "suites": "bookworm", "components": "main"}
+        monkeypatch.setattr(apt_source, "archive_stanzas", lambda _: [stanza])
+        yield uri
+        server.shutdown()
+
+
+def _made(folder: Path) -> Path:
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
+def _known(content: bytes) -> dict[int, tuple[str, str]]:
+    return {17: ("postgresql-17_17.1.orig.tar.bz2", hashlib.sha256(content).hexdigest())}
+
+
+def test_release_before_is_taken_if_the_newest_is_not_there(
+    mirror: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(apt_source, "KNOWN", _known(b"source"))
+    said: list[str] = []
+    assert apt_source.fetch(17, said.append).read_bytes() == b"source"
+    # Every suite was asked before.
+    assert [line.rsplit(" ", 1)[1] for line in said] == [
+        *apt_source.SUITES[17],
+        "postgresql-17_17.1.orig.tar.bz2",
+    ]
+
+
+def test_other_content_than_was_known_is_refused(
+    mirror: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(apt_source, "KNOWN", _known(b"what it should be"))
+    with pytest.raises(LookaheadError, match="Hash Sum mismatch"):
+        apt_source.fetch(17, lambda _: None)
+    assert not list(paths.folder("src").iterdir())
+
+
+def test_every_major_has_a_release_that_is_known() -> None:
+    assert apt_source.KNOWN.keys() == apt_source.SUITES.keys()
+    for major, (name, sha256) in apt_source.KNOWN.items():
+        assert name.startswith(f"postgresql-{major}_{major}.")
+        assert len(bytes.fromhex(sha256)) == hashlib.sha256().digest_size
