@@ -269,6 +269,7 @@ la_seq_begin(LaSeqScan *scan, BlockNumber blkno)
 	const LaMethod *method;
 	BlockNumber start = blkno;
 	BlockNumber nblocks;
+	pg_atomic_uint64 *handed_out = NULL;
 
 	la_seq_note_sharing(scan);
 	method = la_range_method_for(rel, scan->is_parallel);
@@ -291,6 +292,7 @@ la_seq_begin(LaSeqScan *scan, BlockNumber blkno)
 		}
 		start = blocks->phs_startblock;
 		nblocks = blocks->phs_nblocks;
+		handed_out = &blocks->phs_nallocated;
 	}
 	if (method == NULL || blkno >= nblocks || start >= nblocks)
 	{
@@ -300,7 +302,7 @@ la_seq_begin(LaSeqScan *scan, BlockNumber blkno)
 	if (scan->is_parallel)
 		la_limit_chunk(scan);
 	la_frontier_open(&scan->frontier, rel, method, &scan->base.counters,
-					 start, nblocks);
+					 start, nblocks, handed_out);
 	scan->has_begun = true;
 	scan->base.method_name = method->name;
 	scan->state = LA_SEQ_WATCHING;

@@ -46,9 +46,6 @@
 #define LA_FIRST_STEPS		4
 #define LA_RESIDENT_STEPS	8
 
-/* Processes of one parallel scan may see its position by this much apart. */
-#define LA_RESTART_BLOCKS	1024
-
 /* A parallel worker looks for the leader's owner again after this. */
 #define LA_FIND_AGAIN_US	10000
 
@@ -59,11 +56,13 @@
 #define LA_ADVICE_DISTANCE	(16 * 1024 * 1024 / BLCKSZ)
 
 /*
- * Prepare to look ahead of a scan that begins at block "start".
+ * Prepare to look ahead of a scan that begins at block "start".  Of a parallel
+ * scan "handed_out" counts the blocks that its processes were given.
  */
 void
 la_frontier_open(LaFrontier *frontier, Relation rel, const LaMethod *method,
-				 LaCounters *counters, BlockNumber start, BlockNumber nblocks)
+				 LaCounters *counters, BlockNumber start, BlockNumber nblocks,
+				 pg_atomic_uint64 *handed_out)
 {
 	frontier->rel = rel;
 	frontier->method = method;
@@ -71,6 +70,7 @@ la_frontier_open(LaFrontier *frontier, Relation rel, const LaMethod *method,
 	frontier->start = start;
 	frontier->nblocks = nblocks;
 	frontier->local_frontier = 0;
+	frontier->handed_out = handed_out;
 	frontier->distance = LA_FIRST_STEPS * LA_STEP_BLOCKS;
 	frontier->resident = 0;
 	if (frontier->key == 0 && la_owner_is_valid(&frontier->owner))
@@ -205,6 +205,35 @@ la_frontier_take(LaFrontier *frontier, uint64 position, int distance,
 }
 
 /*
+ * Tell the owner's slot where the scan is.  Returns the position.
+ *
+ * Of a parallel scan all processes tell theirs, and the counter that it comes
+ * from begins anew with each rescan; then the frontier has to.  Within one
+ * round the counter only grows.  It is read after what somebody else has seen
+ * of it, so it can be the smaller one only in a new round: a process that was
+ * kept from the processor for a while does not mistake the past for one.  Of
+ * those who see it one moves the frontier back.
+ */
+static uint64
+la_frontier_tell(LaFrontier *frontier, uint64 position)
+{
+	LaOwner    *owner = frontier->owner.owner;
+	uint64		told = pg_atomic_read_u64(&owner->position);
+
+	if (frontier->handed_out != NULL)
+	{
+		pg_read_barrier();
+		position = pg_atomic_read_u64(frontier->handed_out);
+	}
+	if (frontier->handed_out == NULL || position >= told)
+		pg_atomic_write_u64(&owner->position, position);
+	else if (pg_atomic_compare_exchange_u64(&owner->position, &told, position))
+		pg_atomic_write_u64(&owner->frontier, 0);
+	pg_atomic_write_u64(&owner->moved_us, la_now_us());
+	return position;
+}
+
+/*
  * The scan is at this position: move the frontier on.  May raise errors; to be
  * called under la_guard_run().  Returns false if the blocks are there already
  * and look-ahead may rest.
@@ -227,14 +256,7 @@ la_frontier_advance(LaFrontier *frontier, uint64 position)
 			return true;
 	}
 	if (la_owner_is_valid(&frontier->owner))
-	{
-		/* Far behind where it was: a parallel scan has begun anew. */
-		if (position + LA_RESTART_BLOCKS <
-			pg_atomic_read_u64(&frontier->owner.owner->position))
-			pg_atomic_write_u64(&frontier->owner.owner->frontier, 0);
-		pg_atomic_write_u64(&frontier->owner.owner->position, position);
-		pg_atomic_write_u64(&frontier->owner.owner->moved_us, la_now_us());
-	}
+		position = la_frontier_tell(frontier, position);
 	distance = Min(distance, is_read ? la_owner_share() : LA_ADVICE_DISTANCE);
 
 	while (la_frontier_take(frontier, position, distance, &from, &until))

@@ -27,6 +27,8 @@ typedef struct LaFrontier
 	LaCounters *counters;		/* the scan's */
 	BlockNumber start;			/* the block of position 0 */
 	BlockNumber nblocks;		/* of the relation */
+	pg_atomic_uint64 *handed_out;	/* of a parallel scan: the blocks that its
+									 * processes were given; else NULL */
 
 	LaOwnerRef	owner;			/* shared by the processes of a parallel scan */
 	uint64		key;			/* for finding the owner, or 0 */
@@ -43,7 +45,8 @@ typedef struct LaFrontier
 extern void la_frontier_open(LaFrontier *frontier, Relation rel,
 							 const struct LaMethod *method,
 							 LaCounters *counters, BlockNumber start,
-							 BlockNumber nblocks);
+							 BlockNumber nblocks,
+							 pg_atomic_uint64 *handed_out);
 extern bool la_frontier_has_owner(LaFrontier *frontier);
 extern void la_frontier_reserve(LaFrontier *frontier, Relation rel,
 								const struct LaMethod *method);
