@@ -55,6 +55,7 @@ from .bench_store import Store, build_digest, command_line, device, git_commit, 
 from .cluster import LIBRARY
 from .data import BenchData, pgbench_name
 from .errors import LookaheadError, UsageError
+from .huge_pages import HugePages
 from .io_data import ServiceData
 from .read_ahead import USUAL_KB, ReadAhead
 from .servers import Server
@@ -96,6 +97,14 @@ ReadDelay = Annotated[
         min=0,
         help="Microseconds by which a read takes longer: the data lies on a FUSE file system of"
         " ours, which sleeps. Leaves out the groups that read nothing.",
+    ),
+]
+WithHugePages = Annotated[
+    bool,
+    typer.Option(
+        "--huge-pages/--no-huge-pages",
+        help="Reserve huge pages for both servers, as on a machine that is set up for a database;"
+        " put back after. Needs root.",
     ),
 ]
 NoExtension = Annotated[
@@ -263,9 +272,25 @@ def kernel_read_ahead(kb: Optional[int]) -> Iterator[Optional[ReadAhead]]:
     progress(f"kernel read-ahead is {read_ahead.current()} kB again")
 
 
-def described(read_ahead: Optional[ReadAhead]) -> dict[str, Any]:
-    """Return what a result says of the kernel's read-ahead, if it was set."""
-    return {} if read_ahead is None else {"read_ahead": read_ahead.as_dict()}
+@contextlib.contextmanager
+def kernel_huge_pages(wanted: bool) -> Iterator[Optional[HugePages]]:
+    """Reserve huge pages for a while; None leaves the machine as it is."""
+    if not wanted:
+        yield None
+        return
+    with HugePages() as pages:
+        progress(pages.describe())
+        yield pages
+
+
+def described(read_ahead: Optional[ReadAhead], pages: Optional[HugePages] = None) -> dict[str, Any]:
+    """Return what a result says of what was set in the kernel."""
+    found = {}
+    if read_ahead is not None:
+        found["read_ahead"] = read_ahead.as_dict()
+    if pages is not None:
+        found["huge_pages"] = pages.as_dict()
+    return found
 
 
 def measure(
@@ -278,6 +303,7 @@ def measure(
     describe: Callable[[], dict[str, Any]],
     notes: Sequence[str],
     run: Callable[[Store, Optional[ReadAhead]], None],
+    pages: Optional[HugePages] = None,
     read_ahead_kb: Optional[int] = None,
     read_delay_us: int = 0,
 ) -> Store:
@@ -295,7 +321,8 @@ def measure(
             prepare()
             libraries = libraries_of(data)
             if store is None:
-                store = Store.create(folder, definition, {**describe(), **described(read_ahead)})
+                metadata = {**describe(), **described(read_ahead, pages)}
+                store = Store.create(folder, definition, metadata)
             for note in notes:
                 store.note(note)
             with contextlib.ExitStack() as stack:
@@ -327,13 +354,20 @@ def libraries_of(data: Mapping[str, BenchData]) -> dict[str, str]:
 
 
 def definition_of(
-    scale: Any, *, extension: bool, read_ahead_kb: Optional[int] = None, read_delay_us: int = 0
+    scale: Any,
+    *,
+    extension: bool,
+    pages: Optional[HugePages] = None,
+    read_ahead_kb: Optional[int] = None,
+    read_delay_us: int = 0,
 ) -> dict[str, Any]:
     """Return what must be the same in all runs of one store."""
     definition: dict[str, Any] = {
         "scale": asdict(scale),
         "build": build_digest() if extension else "none (both arms are stock)",
     }
+    if pages is not None and pages.are_there:
+        definition["huge_pages"] = True
     if read_ahead_kb is not None:
         definition["read_ahead_kb"] = read_ahead_kb
     if read_delay_us:
@@ -362,6 +396,7 @@ def index_scan(
     markdown: Markdown = False,
     read_ahead_kb: KernelReadAhead = None,
     read_delay_us: ReadDelay = 0,
+    huge_pages: WithHugePages = True,
     no_extension: NoExtension = False,
 ) -> None:
     """Run the index scan benchmark: cold and cached scans, stock and look-ahead."""
@@ -381,23 +416,26 @@ def index_scan(
     def run(store: Store, _: Optional[ReadAhead]) -> None:
         Runner(store, data, scale, extension=extension, progress=progress).run(some, wanted)
 
-    store = measure(
-        folder,
-        definition_of(
-            scale,
-            extension=extension,
+    with kernel_huge_pages(huge_pages and not quick) as pages:
+        store = measure(
+            folder,
+            definition_of(
+                scale,
+                extension=extension,
+                pages=pages,
+                read_ahead_kb=read_ahead_kb,
+                read_delay_us=read_delay_us,
+            ),
+            data,
+            resume=resume,
+            prepare=lambda: prepare(data, chosen, some, scale, extension=extension),
+            describe=lambda: describe_run(data, wanted),
+            notes=notes,
+            run=run,
+            pages=pages,
             read_ahead_kb=read_ahead_kb,
             read_delay_us=read_delay_us,
-        ),
-        data,
-        resume=resume,
-        prepare=lambda: prepare(data, chosen, some, scale, extension=extension),
-        describe=lambda: describe_run(data, wanted),
-        notes=notes,
-        run=run,
-        read_ahead_kb=read_ahead_kb,
-        read_delay_us=read_delay_us,
-    )
+        )
     done = done_in(store)
     every, _ = cells(chosen, scale, bench_index_scan.GROUPS)
     result = build_result([cell for cell in every if cell in some or cell.id in done], store)
@@ -420,6 +458,7 @@ def io_service(
     match: Match = None,
     markdown: Markdown = False,
     read_delay_us: ReadDelay = 0,
+    huge_pages: WithHugePages = True,
     no_extension: NoExtension = False,
 ) -> None:
     """Run the benchmark of the I/O service: sequential scans, VACUUM, index builds, TPC-H.
@@ -456,18 +495,22 @@ def io_service(
         )
         runner.run(some, wanted)
 
-    store = measure(
-        folder,
-        definition_of(scale, extension=extension, read_delay_us=read_delay_us),
-        data,
-        resume=resume,
-        prepare=lambda: settings.update(prepare_io(data, chosen, some, scale, extension=extension)),
-        describe=describe,
-        notes=notes,
-        run=run,
-        read_ahead_kb=USUAL_KB,
-        read_delay_us=read_delay_us,
-    )
+    with kernel_huge_pages(huge_pages and not quick) as pages:
+        store = measure(
+            folder,
+            definition_of(scale, extension=extension, pages=pages, read_delay_us=read_delay_us),
+            data,
+            resume=resume,
+            prepare=lambda: settings.update(
+                prepare_io(data, chosen, some, scale, extension=extension)
+            ),
+            describe=describe,
+            notes=notes,
+            run=run,
+            pages=pages,
+            read_ahead_kb=USUAL_KB,
+            read_delay_us=read_delay_us,
+        )
     done = done_in(store)
     every, _ = cases(chosen, scale, bench_io_service.GROUPS)
     result = build_io_result([case for case in every if case in some or case.id in done], store)
@@ -491,6 +534,7 @@ def leaf(
     markdown: Markdown = False,
     read_ahead_kb: KernelReadAhead = None,
     read_delay_us: ReadDelay = 0,
+    huge_pages: WithHugePages = True,
     no_extension: NoExtension = False,
 ) -> None:
     """Run the benchmark of B-tree leaf pages: scans that read an index that is not cached."""
@@ -510,23 +554,26 @@ def leaf(
     def run(store: Store, _: Optional[ReadAhead]) -> None:
         LeafRunner(store, data, scale, extension=extension, progress=progress).run(some, wanted)
 
-    store = measure(
-        folder,
-        definition_of(
-            scale,
-            extension=extension,
+    with kernel_huge_pages(huge_pages and not quick) as pages:
+        store = measure(
+            folder,
+            definition_of(
+                scale,
+                extension=extension,
+                pages=pages,
+                read_ahead_kb=read_ahead_kb,
+                read_delay_us=read_delay_us,
+            ),
+            data,
+            resume=resume,
+            prepare=lambda: prepare_leaf(data, chosen, some, scale, extension=extension),
+            describe=lambda: {**describe_run(data, wanted), **bench_leaf.DESCRIPTION},
+            notes=notes,
+            run=run,
+            pages=pages,
             read_ahead_kb=read_ahead_kb,
             read_delay_us=read_delay_us,
-        ),
-        data,
-        resume=resume,
-        prepare=lambda: prepare_leaf(data, chosen, some, scale, extension=extension),
-        describe=lambda: {**describe_run(data, wanted), **bench_leaf.DESCRIPTION},
-        notes=notes,
-        run=run,
-        read_ahead_kb=read_ahead_kb,
-        read_delay_us=read_delay_us,
-    )
+        )
     done = done_in(store)
     every, _ = bench_leaf.cases(chosen, scale, bench_leaf.GROUPS)
     result = build_leaf_result([case for case in every if case in some or case.id in done], store)
@@ -534,65 +581,17 @@ def leaf(
         raise typer.Exit(1)
 
 
-@app.command("extend")
-def extend(
-    server: Annotated[
-        Optional[list[str]],
-        typer.Option(help="Server to measure, may be repeated; by default a 15, a 17 and an 18."),
-    ] = None,
-    quick: Quick = False,
-    only: Annotated[Optional[list[str]], only_option(bench_extend.GROUPS)] = None,
-    storage: Annotated[
-        Optional[list[str]], typer.Option(help="disk or slow, may be repeated; by default both.")
-    ] = None,
-    pairs: Pairs = None,
-    output: Output = None,
-    disk_mb: Annotated[int, typer.Option(min=1, help="MB to load on the machine's disk.")] = 1024,
-    slow_mb: Annotated[int, typer.Option(min=1, help="MB to load on slow storage.")] = 128,
-    delay_us: Annotated[
-        int, typer.Option(min=0, help="What a request costs on slow storage.")
-    ] = 1000,
-    resume: Resume = False,
-    match: Match = None,
-    markdown: Markdown = False,
-    no_extension: NoExtension = False,
+def run_loads(
+    store: Store,
+    scale: bench_extend.Scale,
+    chosen: Sequence[Server],
+    storages: Sequence[str],
+    some: Sequence[bench_extend.LoadCase],
+    *,
+    extension: bool,
+    pairs: int,
 ) -> None:
-    """Run the benchmark of loads: INSERT, COPY, single rows, an index build.
-
-    Slow storage is a FUSE file system of ours, whose writes and allocations sleep.
-    """
-    groups = chosen_groups(only, bench_extend.GROUPS)
-    storages = chosen_groups(storage, bench_extend.STORAGES)
-    wanted = pairs or (1 if quick else 5)
-    scale = (
-        bench_extend.Scale(16, 4, 100) if quick else bench_extend.Scale(disk_mb, slow_mb, delay_us)
-    )
-    chosen = choose_io_servers(server or [])
-    folder = result_folder("extend", "+".join(s.name for s in chosen), output, resume=resume)
-    lacking = slow_storage.why_not()
-    if lacking:
-        storages = [name for name in storages if name != bench_extend.SLOW]
-        progress(f"no slow storage: {lacking}")
-    every = bench_extend.cases(chosen, groups, storages)
-    some = [case for case in every if match is None or match in case.id]
-    if not some:
-        raise UsageError("no case is left to run")
-    extension = not no_extension
-    definition = definition_of(scale, extension=extension)
-    if resume:
-        store = Store.resume(folder, definition)
-    else:
-        Store.expect_none(folder)
-        if extension:
-            for one in chosen:
-                build_for(one)
-        metadata = {
-            "command": command_line(), "commit": git_commit(), "pairs": wanted,
-            "machine": machine(), "device": device(paths.folder("tmp")),
-            "servers": {one.name: one.version for one in chosen},
-            **bench_extend.DESCRIPTION,
-        }  # fmt: skip
-        store = Store.create(folder, definition, metadata)
+    """Make the runs of `bench extend`, each storage in a folder of its own."""
     with contextlib.ExitStack() as stack:
         places = {}
         work = Path(tempfile.mkdtemp(prefix="extend-", dir=paths.folder("tmp")))
@@ -617,8 +616,72 @@ def extend(
         for one in chosen:
             if any(case.server == one.name for case in some):
                 runner.add(one, places)
-        runner.run(some, wanted)
-    store.close()
+        runner.run(some, pairs)
+
+
+@app.command("extend")
+def extend(
+    server: Annotated[
+        Optional[list[str]],
+        typer.Option(help="Server to measure, may be repeated; by default a 15, a 17 and an 18."),
+    ] = None,
+    quick: Quick = False,
+    only: Annotated[Optional[list[str]], only_option(bench_extend.GROUPS)] = None,
+    storage: Annotated[
+        Optional[list[str]], typer.Option(help="disk or slow, may be repeated; by default both.")
+    ] = None,
+    pairs: Pairs = None,
+    output: Output = None,
+    disk_mb: Annotated[int, typer.Option(min=1, help="MB to load on the machine's disk.")] = 1024,
+    slow_mb: Annotated[int, typer.Option(min=1, help="MB to load on slow storage.")] = 128,
+    delay_us: Annotated[
+        int, typer.Option(min=0, help="What a request costs on slow storage.")
+    ] = 1000,
+    resume: Resume = False,
+    match: Match = None,
+    markdown: Markdown = False,
+    huge_pages: WithHugePages = True,
+    no_extension: NoExtension = False,
+) -> None:
+    """Run the benchmark of loads: INSERT, COPY, single rows, an index build.
+
+    Slow storage is a FUSE file system of ours, whose writes and allocations sleep.
+    """
+    groups = chosen_groups(only, bench_extend.GROUPS)
+    storages = chosen_groups(storage, bench_extend.STORAGES)
+    wanted = pairs or (1 if quick else 5)
+    scale = (
+        bench_extend.Scale(16, 4, 100) if quick else bench_extend.Scale(disk_mb, slow_mb, delay_us)
+    )
+    chosen = choose_io_servers(server or [])
+    folder = result_folder("extend", "+".join(s.name for s in chosen), output, resume=resume)
+    lacking = slow_storage.why_not()
+    if lacking:
+        storages = [name for name in storages if name != bench_extend.SLOW]
+        progress(f"no slow storage: {lacking}")
+    every = bench_extend.cases(chosen, groups, storages)
+    some = [case for case in every if match is None or match in case.id]
+    if not some:
+        raise UsageError("no case is left to run")
+    extension = not no_extension
+    with kernel_huge_pages(huge_pages and not quick) as pages:
+        definition = definition_of(scale, extension=extension, pages=pages)
+        if resume:
+            store = Store.resume(folder, definition)
+        else:
+            Store.expect_none(folder)
+            if extension:
+                for one in chosen:
+                    build_for(one)
+            metadata = {
+                "command": command_line(), "commit": git_commit(), "pairs": wanted,
+                "machine": machine(), "device": device(paths.folder("tmp")),
+                "servers": {one.name: one.version for one in chosen},
+                **bench_extend.DESCRIPTION, **described(None, pages),
+            }  # fmt: skip
+            store = Store.create(folder, definition, metadata)
+        run_loads(store, scale, chosen, storages, some, extension=extension, pairs=wanted)
+        store.close()
     done = done_in(store)
     result = build_extend_result([c for c in every if c in some or c.id in done], store)
     if not finish(folder, result, markdown=markdown, judged=not quick):

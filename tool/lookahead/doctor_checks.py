@@ -339,6 +339,32 @@ def direct_io(facts: Facts) -> Iterator[Finding]:
         )
 
 
+def huge_pages(facts: Facts) -> Iterator[Finding]:
+    """With direct I/O the device itself fills shared buffers, page by page of memory."""
+    pages = facts.number("shared_memory_size_in_huge_pages")
+    status = facts.value("huge_pages_status")
+    wanted = facts.value("huge_pages")
+    if "data" not in facts.words("debug_io_direct") or pages is None or pages < 1:
+        return
+    if wanted == "on" or status == "on":
+        return
+    commands: tuple[str, ...] = (f"sysctl -w vm.nr_hugepages={pages}", restart(facts))
+    if wanted == "off":
+        commands = ("ALTER SYSTEM RESET huge_pages;", *commands)
+    # Before 17 the server does not tell whether it has got what it tries to get.
+    known = status is not None or wanted == "off"
+    yield Finding(
+        "huge-pages",
+        WARNING if known else NOTE,
+        f"Direct I/O {'without' if known else 'is better with'} huge pages",
+        "In ordinary memory a block lies in two pages, and each read of one has two parts. A"
+        " device that takes so many parts at a time takes fewer reads then: with huge pages"
+        f" scans that look ahead were a fifth to a third faster. This server needs {pages:,} of"
+        " them, beside those that others use; for good, in /etc/sysctl.d.",
+        commands,
+    )
+
+
 def platform(facts: Facts) -> Iterator[Finding]:
     """Only advice needs the kernel's help."""
     limit = facts.settings.get("effective_io_concurrency")
@@ -483,6 +509,7 @@ CHECKS: tuple[Check, ...] = (
     versions_agree,
     switched_off,
     direct_io,
+    huge_pages,
     platform,
     io_workers,
     io_max_concurrency,

@@ -28,6 +28,8 @@ SETTINGS = (
     "data_directory",
     "debug_io_direct",
     "effective_io_concurrency",
+    "huge_pages",
+    "huge_pages_status",
     "io_max_concurrency",
     "io_method",
     "io_workers",
@@ -39,6 +41,7 @@ SETTINGS = (
     "pg_lookahead.method",
     "session_preload_libraries",
     "shared_buffers",
+    "shared_memory_size_in_huge_pages",
     "shared_preload_libraries",
 )
 

@@ -24,7 +24,8 @@ from .errors import LookaheadError
 # what is being compared, and how much of the benchmark was run.
 COMPARABLE = (
     "definition.build", "metadata.commit", "metadata.command", "metadata.pairs",
-    "metadata.machine.load_average", "metadata.read_ahead", "metadata.extension",
+    "metadata.machine.load_average", "metadata.read_ahead", "metadata.huge_pages",
+    "metadata.extension",
 )  # fmt: skip
 
 DETAILS = ("waits ms", "blocks read", "server CPU ms", "wasted", "depth")
@@ -259,8 +260,7 @@ def header_text(result: dict[str, Any]) -> str:
         f"at least {min((c['pairs'] for c in result['cells'] if 'pairs' in c), default=0)}"
         " pairs of runs",
     ]
-    if "read_ahead" in meta:
-        lines.append(meta["read_ahead"]["text"])
+    lines += [meta[name]["text"] for name in ("read_ahead", "huge_pages") if name in meta]
     lines += [f"note: {note}" for note in result["notes"]]
     return "\n".join(lines)
 

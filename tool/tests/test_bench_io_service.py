@@ -136,7 +136,7 @@ METADATA = {
     "relations": {"17-test": {"t_0": {"heap_bytes": 8192, "index_bytes": 8192}}},
     "machine": {"cpus": 2, "cpu_model": "x", "memory": "1", "kernel": "1"},
     "device": {"device": "a", "file_system": "b", "scheduler": "c", "read_ahead_kb": "128"},
-    "read_ahead": {"kb": 128, "was_kb": 8192, "text": "kernel read-ahead set"},
+    "read_ahead": {"current": 128, "was": 8192, "text": "kernel read-ahead set"},
 }  # fmt: skip
 
 

@@ -314,6 +314,43 @@ def test_direct_io_is_no_matter_if_switched_off(setting: tuple[str, str]) -> Non
     assert "direct-io" not in {found.id for found in examine(given)}
 
 
+def with_huge_pages(**changed: str) -> list[Finding]:
+    """Examine a server with direct I/O that would need 80 huge pages."""
+    given = {
+        "debug_io_direct": "data",
+        "pg_lookahead__io_workers": "8",
+        "shared_memory_size_in_huge_pages": "80",
+        **changed,
+    }
+    return examine(facts(given, version_num=170011, method="worker"))
+
+
+def test_direct_io_without_huge_pages() -> None:
+    finding = only(with_huge_pages(huge_pages="try", huge_pages_status="off"), "huge-pages")
+    assert finding.severity == WARNING
+    assert finding.commands[0] == "sysctl -w vm.nr_hugepages=80"
+    switched_off = only(with_huge_pages(huge_pages="off", huge_pages_status="off"), "huge-pages")
+    assert switched_off.commands[0] == "ALTER SYSTEM RESET huge_pages;"
+
+
+def test_whether_16_has_huge_pages_is_not_known() -> None:
+    assert only(with_huge_pages(huge_pages="try"), "huge-pages").severity == NOTE
+    assert only(with_huge_pages(huge_pages="off"), "huge-pages").severity == WARNING
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"huge_pages": "try", "huge_pages_status": "on"},
+        {"huge_pages": "on"},
+        {"huge_pages": "try", "debug_io_direct": ""},
+        {"huge_pages": "try", "shared_memory_size_in_huge_pages": "-1"},
+    ],
+)
+def test_huge_pages_that_are_there_or_of_no_use(changed: dict[str, str]) -> None:
+    assert "huge-pages" not in {found.id for found in with_huge_pages(**changed)}
+
+
 def test_direct_io_for_wal_only() -> None:
     assert examine(facts({"debug_io_direct": "wal"}, version_num=170011)) == []
 

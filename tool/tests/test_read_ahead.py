@@ -56,7 +56,7 @@ def test_it_is_set_and_put_back(sysfs: Path, notes: Path, device: str) -> None:
     with ReadAhead(device, sysfs=sysfs, notes=notes) as read_ahead:
         assert value(sysfs) == read_ahead.current() == 128
         assert "128 kB" in read_ahead.describe()
-        assert read_ahead.as_dict()["was_kb"] == 8192
+        assert read_ahead.as_dict()["was"] == 8192
     assert value(sysfs) == 8192
     assert read_ahead.current() == 8192
 
