@@ -30,6 +30,22 @@
  * Nothing else of the routine changes, so planning, inserting, vacuuming and
  * building never meet us.
  *
+ * Trust.  The inner side of a nested loop is started again for each outer row,
+ * and mostly finds an entry or two that are cached.  What the first stage notes
+ * of those costs as much as 4 % of a round.  So the scan of a B-tree that was
+ * started LA_TRUSTED_STARTS times while this backend read nothing is trusted:
+ * its index points to a second stand-in, whose functions only compare how many
+ * blocks the backend has read.  With the first read, of whatever, all that are
+ * trusted are looked at again; the round that is under way goes on as if it had
+ * begun there.
+ *
+ *		rd_indam -> routine ---- started often, nothing was read ----> trusted
+ *					   ^------------ something was read -----------------'
+ *
+ * As the index is shared by all scans of it in this process, trust is only for
+ * a scan that is alone: the index is open once for its node, and once for the
+ * scan.  Who wants to follow another one of it ends the trust.
+ *
  * Copyright (c) 2026, the pg_lookahead authors
  *
  *-------------------------------------------------------------------------
@@ -49,6 +65,109 @@
 
 static LaIndexAm *la_index_ams[LA_MAX_INDEX_AMS];
 static int	la_nindex_ams = 0;
+
+/* Starts without a read of this backend, after which a scan is trusted. */
+#define LA_TRUSTED_STARTS	8
+
+/* How often an index is open if nobody but one node and its scan has it. */
+#define LA_OPEN_BY_ONE		2
+
+/* Nodes whose scans are trusted: few, in no order. */
+#define LA_MAX_TRUSTED		8
+static LaIndexNode *la_trusted[LA_MAX_TRUSTED];
+static int	la_ntrusted = 0;
+
+/* Blocks that this backend had read, and has, while they are. */
+static int64 la_trusted_reads = 0;
+
+/* -------------------------------------------------------------------------
+ * Trust
+ * -------------------------------------------------------------------------
+ */
+
+/*
+ * Forget that the scan of a node is trusted.  Its index may be gone.
+ */
+void
+la_index_am_trust_no_more(LaIndexNode *node)
+{
+	if (!node->is_trusted)
+		return;
+	node->is_trusted = false;
+	for (int i = 0; i < la_ntrusted; i++)
+	{
+		if (la_trusted[i] != node)
+			continue;
+		la_trusted[i] = la_trusted[--la_ntrusted];
+		break;
+	}
+}
+
+/*
+ * Look at the scan of a node again.
+ */
+static void
+la_distrust(LaIndexNode *node)
+{
+	if (node->index->rd_indam == &node->am->trusted)
+		node->index->rd_indam = &node->am->routine;
+	node->cached_starts = 0;
+	la_index_am_trust_no_more(node);
+}
+
+static void
+la_distrust_all(void)
+{
+	while (la_ntrusted > 0)
+		la_distrust(la_trusted[la_ntrusted - 1]);
+}
+
+/*
+ * Trust the scan of a node, if that may be.
+ */
+static pg_noinline void
+la_trust(LaIndexNode *node)
+{
+	node->cached_starts = 0;
+	if (node->am->orig.amgettuple != btgettuple ||
+		node->am->orig.amrescan != btrescan ||
+		node->index->rd_indam != &node->am->routine ||
+		node->index->rd_refcnt != LA_OPEN_BY_ONE)
+		return;
+	if (la_trusted_reads != la_blocks_read())
+		la_distrust_all();
+	if (la_ntrusted == LA_MAX_TRUSTED)
+		return;
+	la_trusted_reads = la_blocks_read();
+	la_trusted[la_ntrusted++] = node;
+	node->is_trusted = true;
+	node->index->rd_indam = &node->am->trusted;
+}
+
+/*
+ * Something was read, or there is more to be seen than entries.
+ */
+static pg_noinline void
+la_end_trust(Relation index)
+{
+	LaIndexAm  *am = la_index_am_of(index);
+
+	la_distrust_all();
+	/* A query that failed may have left it so. */
+	if (index->rd_indam == &am->trusted)
+		index->rd_indam = &am->routine;
+}
+
+static inline bool
+la_is_trustworthy(void)
+{
+	return likely(la_blocks_read() == la_trusted_reads);
+}
+
+/* -------------------------------------------------------------------------
+ * The functions that stand in
+ * -------------------------------------------------------------------------
+ */
 
 /*
  * A call that may have to be looked at.
@@ -155,6 +274,8 @@ la_amrescan(IndexScanDesc desc, ScanKey keys, int nkeys,
 	if (likely(node != NULL && node->scan == NULL))
 	{
 		la_index_node_restart_first(node);
+		if (unlikely(node->cached_starts >= LA_TRUSTED_STARTS))
+			la_trust(node);
 		node->am->orig.amrescan(desc, keys, nkeys, orderbys, norderbys);
 	}
 	else
@@ -168,7 +289,11 @@ la_amendscan(IndexScanDesc desc)
 	LaIndexAm  *am = la_am_for(node, desc);
 
 	if (node != NULL)
+	{
+		if (node->is_trusted)
+			la_distrust(node);
 		la_index_node_end(node);
+	}
 	am->orig.amendscan(desc);
 }
 
@@ -195,6 +320,52 @@ la_amrestrpos(IndexScanDesc desc)
 	am = la_am_for(node, desc);
 	am->orig.amrestrpos(desc);
 }
+
+/* -------------------------------------------------------------------------
+ * The same for scans that are trusted
+ * -------------------------------------------------------------------------
+ */
+
+static bool
+la_amgettuple_trusted(IndexScanDesc desc, ScanDirection direction)
+{
+	if (la_is_trustworthy())
+		return btgettuple(desc, direction);
+	la_end_trust(desc->indexRelation);
+	return la_amgettuple(desc, direction);
+}
+
+static void
+la_amrescan_trusted(IndexScanDesc desc, ScanKey keys, int nkeys,
+					ScanKey orderbys, int norderbys)
+{
+	if (la_is_trustworthy())
+		btrescan(desc, keys, nkeys, orderbys, norderbys);
+	else
+	{
+		la_end_trust(desc->indexRelation);
+		la_amrescan(desc, keys, nkeys, orderbys, norderbys);
+	}
+}
+
+static void
+la_ammarkpos_trusted(IndexScanDesc desc)
+{
+	la_end_trust(desc->indexRelation);
+	la_ammarkpos(desc);
+}
+
+static void
+la_amrestrpos_trusted(IndexScanDesc desc)
+{
+	la_end_trust(desc->indexRelation);
+	la_amrestrpos(desc);
+}
+
+/* -------------------------------------------------------------------------
+ * Standing in
+ * -------------------------------------------------------------------------
+ */
 
 /*
  * The stand-in for an access method, or NULL if there is none.
@@ -234,6 +405,11 @@ la_index_am_wrap(Relation index)
 	Oid			amoid = index->rd_rel->relam;
 	LaIndexAm  *am = la_index_am_lookup(amoid);
 
+	if (am != NULL && routine == &am->trusted)
+	{
+		la_end_trust(index);
+		return am;
+	}
 	if (am != NULL && routine == &am->routine)
 		return am;
 	if (am != NULL &&
@@ -259,6 +435,13 @@ la_index_am_wrap(Relation index)
 			am->routine.ammarkpos = la_ammarkpos;
 		if (routine->amrestrpos)
 			am->routine.amrestrpos = la_amrestrpos;
+		am->trusted = am->routine;
+		am->trusted.amgettuple = la_amgettuple_trusted;
+		am->trusted.amrescan = la_amrescan_trusted;
+		if (routine->ammarkpos)
+			am->trusted.ammarkpos = la_ammarkpos_trusted;
+		if (routine->amrestrpos)
+			am->trusted.amrestrpos = la_amrestrpos_trusted;
 
 		/*
 		 * B-tree is asked in scout.c; GiST and SP-GiST copy what they need

@@ -20,13 +20,17 @@
 typedef struct LaIndexAm
 {
 	IndexAmRoutine routine;		/* must be first: rd_indam points here */
+	IndexAmRoutine trusted;		/* or here: see index_am.c */
 	IndexAmRoutine orig;
 	Oid			amoid;
 	bool		keeps_pins;		/* may pin index pages between two tuples */
 	bool		is_dear;		/* a tuple may cost more than a heap page */
 } LaIndexAm;
 
+struct LaIndexNode;
+
 extern LaIndexAm *la_index_am_wrap(Relation index);
 extern LaIndexAm *la_index_am_of(Relation index);
+extern void la_index_am_trust_no_more(struct LaIndexNode *node);
 
 #endif							/* LA_INDEX_AM_H */

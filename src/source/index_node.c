@@ -34,9 +34,8 @@
  *
  * Some are followed from their start: if the first block is to be looked ahead
  * of (start_after = 0), if the access method is dear (its first call is the
- * dearest of all), and if parallel workers may have their share (the leader
- * shows it, and may not scan at all).  A change of direction and a call after
- * the end make an end of the first stage, too.
+ * dearest of all), and if parallel workers have their share of it.  A change of
+ * direction and a call after the end make an end of the first stage, too.
  *
  * Copyright (c) 2026, the pg_lookahead authors
  *
@@ -128,6 +127,7 @@ void
 la_index_node_forget(LaIndexNode *node)
 {
 	la_leave_unbound(node);
+	la_index_am_trust_no_more(node);
 	if (node->desc != NULL)
 	{
 		la_by_address_remove(&la_bound_nodes, node->desc, node);

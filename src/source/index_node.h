@@ -37,7 +37,10 @@ typedef struct LaIndexNode
 	int64		cached_reads;	/* start.reads_first if the scan is a B-tree's
 								 * and its last call found an entry, or -1 */
 	LaIndexStart start;
-	int64		starts;			/* of the scan */
+	int64		starts;			/* of the scan; not of one that is trusted */
+	int64		start_reads;	/* blocks read by this backend, at the last */
+	int			cached_starts;	/* in a row, between which nothing was read */
+	bool		is_trusted;		/* see index_am.c */
 	uint32		runs;			/* LaScans.runs at the first call */
 
 	LaIndexScan *scan;			/* NULL: in the first stage */
@@ -84,9 +87,14 @@ la_index_node_is_cached(const LaIndexNode *node, ScanDirection direction)
 static inline void
 la_index_node_restart_first(LaIndexNode *node)
 {
+	int64		reads = la_blocks_read();
+
 	node->starts++;
 	node->start.calls = 0;
 	node->cached_reads = -1;
+	node->cached_starts = reads == node->start_reads ?
+		node->cached_starts + 1 : 0;
+	node->start_reads = reads;
 }
 
 /* For hook/index_am.c. */

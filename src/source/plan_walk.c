@@ -171,7 +171,7 @@ la_register_index_scan(LaWalk *walk, PlanState *node, Relation index,
 	registered = la_index_node_register(context, &walk->query->scans, node,
 										la_limit_of(walk, node));
 	dlist_push_tail(&walk->query->nodes, &registered->query_link);
-	if (walk->desc->plannedstmt->parallelModeNeeded)
+	if (node->plan->parallel_aware)
 		la_index_node_follow(registered);
 }
 

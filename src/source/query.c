@@ -178,6 +178,26 @@ la_query_pause(const QueryDesc *desc)
 }
 
 /*
+ * Workers may have looked ahead where this process did not: have something to
+ * show their share with.
+ */
+static void
+la_follow_for_workers(LaQuery *query)
+{
+	dlist_iter	iter;
+
+	if (!query->is_parallel || IsParallelWorker())
+		return;
+	dlist_foreach(iter, &query->nodes)
+	{
+		LaIndexNode *node = dlist_container(LaIndexNode, query_link, iter.cur);
+
+		if (node->scan == NULL)
+			la_index_node_follow(node);
+	}
+}
+
+/*
  * The plan will not be run again: end the work, so that what EXPLAIN prints
  * adds up.  May be called again.
  */
@@ -189,6 +209,7 @@ la_query_finish(const QueryDesc *desc)
 
 	if (query == NULL)
 		return;
+	la_follow_for_workers(query);
 	dlist_foreach(iter, &query->scans.list)
 	{
 		LaFollowed *scan = dlist_container(LaFollowed, query_link, iter.cur);

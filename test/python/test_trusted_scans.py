@@ -1,0 +1,230 @@
+"""Index scans that are started again and again while nothing is read.
+
+After some rounds the scan of a B-tree is trusted (hook/index_am.c): it is not looked
+at before this backend reads something, whatever that is.
+"""
+
+from __future__ import annotations
+
+import random
+
+import psycopg
+import pytest
+from lookahead.cluster import Cluster
+
+from conftest import NewCluster
+from support import (
+    INDEX_SCANS,
+    Connection,
+    cold,
+    connect,
+    evict_tablespaces,
+    gained,
+    plan_nodes,
+    rows,
+    rows_without,
+    script,
+    seed,
+    settings,
+    slow_tablespace,
+    value,
+)
+
+NESTED_LOOPS = {
+    **INDEX_SCANS,
+    "enable_seqscan": "on",
+    "enable_hashjoin": "off",
+    "enable_mergejoin": "off",
+    "enable_material": "off",
+    "enable_memoize": "off",
+}
+
+# Keys 0 to 199; each has so many rows, which lie far apart.
+SETUP = """
+CREATE TABLE rounds (k int, id int);
+INSERT INTO rounds SELECT i, i FROM generate_series(0, 199) i;
+CREATE TABLE inner_one (id int, k int, n int, filler text) WITH (fillfactor = 20);
+INSERT INTO inner_one
+SELECT row_number() OVER (ORDER BY md5(k || '.' || i)), k, i, repeat('x', 300)
+  FROM generate_series(0, 199) k, generate_series(1, 9) i WHERE i <= k % 5 + k / 190 * 4;
+CREATE TABLE inner_two (id int, k int, filler text) WITH (fillfactor = 20);
+INSERT INTO inner_two SELECT id, (id * 7) % 200, filler FROM inner_one;
+CREATE INDEX inner_one_k ON inner_one (k, id);
+CREATE INDEX inner_two_k ON inner_two (k);
+VACUUM ANALYZE rounds, inner_one, inner_two;
+"""
+
+FUNCTIONS = (
+    """
+CREATE FUNCTION of_inner_one(key int) RETURNS bigint LANGUAGE plpgsql STABLE
+AS 'BEGIN RETURN (SELECT count(filler) FROM inner_one WHERE k = key); END'
+""",
+    """
+CREATE FUNCTION fails_at(key int, bad int) RETURNS int LANGUAGE plpgsql STABLE AS $$
+DECLARE result int;
+BEGIN
+    SELECT sum(1 / (o.k - bad) + length(i.filler)) INTO result
+      FROM rounds o JOIN inner_one i ON i.k = o.k WHERE o.k <= key;
+    RETURN result;
+EXCEPTION WHEN division_by_zero THEN
+    RETURN -1;
+END $$
+""",
+)
+
+# Each has an inner scan that is started for every row of "rounds".
+QUERIES = {
+    "rows": "SELECT o.k, i.id FROM rounds o JOIN inner_one i ON i.k = o.k"
+    " WHERE i.filler IS NOT NULL ORDER BY 1, 2",
+    "index_only": "SELECT o.k, i.id FROM rounds o JOIN inner_one i ON i.k = o.k ORDER BY 1, 2",
+    "backward": "SELECT o.k, (SELECT array_agg(id) FROM (SELECT id, filler FROM inner_one"
+    " WHERE k = o.k ORDER BY k DESC, id DESC OFFSET 0) b) FROM rounds o ORDER BY 1",
+    "three": "SELECT o.k, i.id, j.id FROM rounds o JOIN inner_one i ON i.k = o.k"
+    " JOIN inner_two j ON j.k = i.n WHERE j.filler <> i.filler || 'y' ORDER BY 1, 2, 3",
+    "one_index_twice": "SELECT o.k, i.id, j.id FROM rounds o JOIN inner_one i ON i.k = o.k"
+    " JOIN inner_one j ON j.k = i.n AND j.id > i.id WHERE j.filler IS NOT NULL ORDER BY 1, 2, 3",
+    "exists": "SELECT k FROM rounds o WHERE EXISTS (SELECT FROM inner_one i"
+    " WHERE i.k = o.k AND i.filler IS NOT NULL) ORDER BY 1",
+    "limits": "SELECT o.k, i.id FROM rounds o, LATERAL (SELECT id FROM inner_one"
+    " WHERE k = o.k AND filler IS NOT NULL ORDER BY k, id LIMIT 1 + o.k % 3) i ORDER BY 1, 2",
+    "the_index_in_a_function": "SELECT o.k, i.id, of_inner_one(o.k) FROM rounds o"
+    " JOIN inner_one i ON i.k = o.k WHERE i.filler IS NOT NULL ORDER BY 1, 2",
+    "errors_within": "SELECT o.k, i.id, CASE WHEN o.k % 20 = 7 THEN fails_at(o.k, o.k - 3) END"
+    " FROM rounds o JOIN inner_one i ON i.k = o.k WHERE i.filler IS NOT NULL ORDER BY 1, 2",
+    "union": "SELECT o.k, i.id FROM rounds o, LATERAL (SELECT id FROM inner_one WHERE k = o.k"
+    " UNION ALL SELECT id FROM inner_two WHERE k = o.k) i ORDER BY 1, 2",
+}
+
+PATIENCE = (1, 8)
+
+
+@pytest.fixture
+def connection(cluster: Cluster) -> Connection:
+    with connect(cluster) as connection:
+        if value(connection, "SELECT to_regclass('rounds')") is None:
+            script(connection, SETUP)
+            for function in FUNCTIONS:
+                connection.execute(function)
+        settings(connection, **NESTED_LOOPS)
+        yield connection
+
+
+def require_inner_scan(connection: Connection, query: str) -> None:
+    nodes = plan_nodes(connection, query)
+    inner = [
+        node
+        for node in nodes
+        if node["Node Type"] in ("Index Scan", "Index Only Scan")
+        and node["Index Name"] == "inner_one_k"
+        and "o.k" in node.get("Index Cond", "")
+    ]
+    assert inner, nodes
+
+
+@pytest.mark.parametrize("patience", PATIENCE)
+@pytest.mark.parametrize("name", QUERIES)
+def test_answers(connection: Connection, name: str, patience: int) -> None:
+    """In shared buffers, out of them, and with parts in them."""
+    query = QUERIES[name]
+    settings(connection, pg_lookahead__start_after=patience)
+    require_inner_scan(connection, query)
+    expected = rows_without(connection, query)
+    assert len(expected) > 150
+    for state in ("cached", "cold", "in part", "cached"):
+        if state != "cached":
+            cold(connection, "inner_one", "inner_two")
+        if state == "in part":
+            rows(connection, "SELECT filler FROM inner_one WHERE k < 100")
+        with gained(connection) as change:
+            assert rows(connection, query) == expected, state
+        assert not change.errors
+
+
+@pytest.mark.parametrize("patience", PATIENCE)
+def test_cursors_side_by_side(connection: Connection, patience: int) -> None:
+    """Several are trusted at a time, of the same and other indexes, and some are broken off."""
+    settings(connection, pg_lookahead__start_after=patience, cursor_tuple_fraction=1)
+    choice = random.Random(f"{seed()} {patience}")
+    names = [name for name in QUERIES if name != "errors_within"]
+    # Without a sort above the join, which would run it at once.
+    queries = {name: QUERIES[name].rsplit(" ORDER BY ", 1)[0] for name in names}
+    expected = {name: rows_without(connection, query) for name, query in queries.items()}
+    for _ in range(6):
+        cold(connection, "inner_one" if choice.random() < 0.5 else "inner_two")
+        connection.execute("BEGIN")
+        found: dict[str, list[object]] = {}
+        for name in choice.sample(names, 4):
+            connection.execute(f"DECLARE c_{name} CURSOR FOR {queries[name]}")
+            found[name] = []
+        for _ in range(40):
+            name = choice.choice(list(found))
+            found[name] += rows(connection, f"FETCH {choice.choice([1, 10, 60])} FROM c_{name}")
+            if choice.random() < 0.2:
+                connection.execute("SAVEPOINT s")
+                with pytest.raises(psycopg.errors.DivisionByZero):
+                    rows(
+                        connection,
+                        "SELECT 1 / (o.k - 151) FROM rounds o JOIN inner_one i ON i.k = o.k"
+                        " WHERE i.filler IS NOT NULL",
+                    )
+                connection.execute("ROLLBACK TO s")
+        for name, some in found.items():
+            if choice.random() < 0.7:
+                some += rows(connection, f"FETCH ALL FROM c_{name}")
+                assert some == expected[name], name
+            else:
+                assert some == expected[name][: len(some)], name
+        connection.execute("COMMIT")
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_cold_round_after_many_that_were_cached(new_cluster: NewCluster, workers: int) -> None:
+    """What is trusted is looked at again as soon as something is read."""
+    blocks = 400
+    cluster = new_cluster()
+    with slow_tablespace(cluster, read_us=2000):
+        with connect(cluster) as connection:
+            script(
+                connection,
+                f"""
+                CREATE TABLE groups WITH (parallel_workers = 2) AS
+                  SELECT i AS k FROM generate_series(1, 60) i;
+                CREATE TABLE skewed (k int, place int, filler text)
+                  WITH (fillfactor = 10) TABLESPACE slow;
+                INSERT INTO skewed SELECT 1 + i % 59, i, repeat('x', 700)
+                  FROM generate_series(1, 120) i;
+                INSERT INTO skewed SELECT 60, (i * 149) % {blocks}, repeat('x', 700)
+                  FROM generate_series(1, {blocks}) i;
+                CREATE INDEX skewed_k ON skewed (k, place) TABLESPACE slow;
+                VACUUM ANALYZE groups, skewed;
+                """,
+            )
+        cluster.restart()
+        evict_tablespaces(cluster)
+        with connect(cluster) as connection:
+            settings(connection, **NESTED_LOOPS)
+            settings(
+                connection,
+                pg_lookahead__start_after=8,
+                max_parallel_workers_per_gather=workers,
+                min_parallel_table_scan_size="0",
+                parallel_setup_cost="0",
+                parallel_tuple_cost="0",
+                parallel_leader_participation="off",
+            )
+            query = "SELECT sum(length(filler)) FROM groups JOIN skewed USING (k) WHERE k <= {}"
+            nodes = plan_nodes(connection, query.format(60))
+            assert ("Gather" in {node["Node Type"] for node in nodes}) == (workers > 0)
+            (inner,) = (node for node in nodes if node["Node Type"] == "Index Scan")
+            assert inner["Index Cond"] == "(k = groups.k)", inner
+            settings(connection, pg_lookahead__enabled="off")
+            rows(connection, query.format(59))
+            settings(connection, pg_lookahead__enabled="on")
+            seen = (
+                "SELECT coalesce(sum(blocks_issued), 0) FROM pg_stat_lookahead"
+                " WHERE relname = 'skewed'"
+            )
+            before = value(connection, seen)
+            assert value(connection, query.format(60)) == 700 * (120 + blocks)
+            issued = value(connection, seen) - before
+            assert issued > blocks // 2, issued
