@@ -37,14 +37,17 @@
  * its index points to a second stand-in, whose functions only compare how many
  * blocks the backend has read.  With the first read, of whatever, all that are
  * trusted are looked at again; the round that is under way goes on as if it had
- * begun there.
+ * begun there, and the scout has to find out how far it is.
  *
  *		rd_indam -> routine ---- started often, nothing was read ----> trusted
  *					   ^------------ something was read -----------------'
  *
  * As the index is shared by all scans of it in this process, trust is only for
  * a scan that is alone: the index is open once for its node, and once for the
- * scan.  Who wants to follow another one of it ends the trust.
+ * scan.  Who wants to follow another one of it ends the trust.  So does an
+ * abort, before it closes indexes: the memory of a cursor that has failed may
+ * stay.  A scan that was marked (merge join) is not trusted: marks have to be
+ * seen.
  *
  * Copyright (c) 2026, the pg_lookahead authors
  *
@@ -53,6 +56,7 @@
 #include "postgres.h"
 
 #include "access/relscan.h"
+#include "access/xact.h"
 #include "catalog/pg_am.h"
 #include "compat.h"
 #include "hook/index_am.h"
@@ -109,6 +113,7 @@ la_index_am_trust_no_more(LaIndexNode *node)
 static void
 la_distrust(LaIndexNode *node)
 {
+	Assert(node->index->rd_refcnt > 0);
 	if (node->index->rd_indam == &node->am->trusted)
 		node->index->rd_indam = &node->am->routine;
 	node->cached_starts = 0;
@@ -129,7 +134,8 @@ static pg_noinline void
 la_trust(LaIndexNode *node)
 {
 	node->cached_starts = 0;
-	if (node->am->orig.amgettuple != btgettuple ||
+	if (node->is_marked ||
+		node->am->orig.amgettuple != btgettuple ||
 		node->am->orig.amrescan != btrescan ||
 		node->index->rd_indam != &node->am->routine ||
 		node->index->rd_refcnt != LA_OPEN_BY_ONE)
@@ -140,7 +146,7 @@ la_trust(LaIndexNode *node)
 		return;
 	la_trusted_reads = la_blocks_read();
 	la_trusted[la_ntrusted++] = node;
-	node->is_trusted = true;
+	node->is_trusted = node->was_trusted = true;
 	node->index->rd_indam = &node->am->trusted;
 }
 
@@ -156,6 +162,31 @@ la_end_trust(Relation index)
 	/* A query that failed may have left it so. */
 	if (index->rd_indam == &am->trusted)
 		index->rd_indam = &am->routine;
+}
+
+static void
+la_trust_xact_callback(XactEvent event, void *arg)
+{
+	if (event == XACT_EVENT_ABORT || event == XACT_EVENT_PARALLEL_ABORT)
+		la_distrust_all();
+}
+
+static void
+la_trust_subxact_callback(SubXactEvent event, SubTransactionId mySubid,
+						  SubTransactionId parentSubid, void *arg)
+{
+	if (event == SUBXACT_EVENT_ABORT_SUB)
+		la_distrust_all();
+}
+
+/*
+ * Have the trust end in time.
+ */
+void
+la_index_am_callbacks_register(void)
+{
+	RegisterXactCallback(la_trust_xact_callback, NULL);
+	RegisterSubXactCallback(la_trust_subxact_callback, NULL);
 }
 
 static inline bool

@@ -257,6 +257,7 @@ la_fill(LaIndexScan *scan)
 		case LA_FILL_LOST:
 			LA_WITH_OWNER(scan->owner, la_scout_close(scan->scout));
 			la_drop(scan);
+			scan->target.is_further = false;
 			la_index_ahead_enter(scan, LA_SCAN_WATCHING);
 			return false;
 	}

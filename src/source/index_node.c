@@ -225,6 +225,7 @@ la_end_first_stage(LaIndexNode *node, BlockNumber blkno)
 		start = (LaIndexStart) {.reads = la_blocks_read()};
 	la_index_node_follow(node);
 	la_index_scan_catch_up(node->scan, &start, blkno);
+	node->scan->target.is_further = node->was_trusted;
 
 	/* What was read while the executor was away is no entry's. */
 	if (node->runs != node->scans->runs)
@@ -433,6 +434,7 @@ la_index_node_restart(IndexScanDesc desc)
 void
 la_index_node_mark(LaIndexNode *node)
 {
+	node->is_marked = true;
 	if (node->scan != NULL || !la_has_entry(node))
 		la_index_scan_mark(la_scan_of(node));
 	else

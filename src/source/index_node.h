@@ -41,6 +41,8 @@ typedef struct LaIndexNode
 	int64		start_reads;	/* blocks read by this backend, at the last */
 	int			cached_starts;	/* in a row, between which nothing was read */
 	bool		is_trusted;		/* see index_am.c */
+	bool		was_trusted;	/* since the last start */
+	bool		is_marked;		/* ever; it is not trusted then */
 	uint32		runs;			/* LaScans.runs at the first call */
 
 	LaIndexScan *scan;			/* NULL: in the first stage */
@@ -91,6 +93,7 @@ la_index_node_restart_first(LaIndexNode *node)
 
 	node->starts++;
 	node->start.calls = 0;
+	node->was_trusted = false;
 	node->cached_reads = -1;
 	node->cached_starts = reads == node->start_reads ?
 		node->cached_starts + 1 : 0;

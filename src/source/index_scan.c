@@ -531,6 +531,7 @@ la_index_scan_restart(LaIndexScan *scan)
 				 la_window_reach(scan->base.window, la_max_distance),
 				 !la_direct_io());
 	scan->target.position = 0;
+	scan->target.is_further = false;
 	scan->target.direction = NoMovementScanDirection;
 	scan->current = InvalidBlockNumber;
 	scan->mark_position = 0;

@@ -33,6 +33,8 @@
  * The positions may differ by a few, because entries die and appear between
  * the two visits.  The TID decides; LA_SEEK_SLACK bounds the search.  If it is
  * not found the source is lost, and index_ahead.c decides whether to try again.
+ * A scan that was trusted (hook/index_am.c) is beyond its position by what it
+ * passed then; so the first search goes on for as long as there are entries.
  *
  * A scrollable cursor turns round.  Then the scout, which is in front of the
  * real scan, turns round too and seeks it backwards; once it has found it, it
@@ -294,7 +296,8 @@ la_scout_seek(LaScout *scout)
 			scout->position - target->position :
 			target->position - scout->position;
 
-		if (beyond > LA_SEEK_SLACK ||
+		if ((beyond > LA_SEEK_SLACK &&
+			 !(target->is_further && scout->seek_upward)) ||
 			!la_scout_step(scout, scout->seek_upward ?
 						   target->base : -target->base))
 		{

@@ -218,17 +218,29 @@ static uint64
 la_frontier_tell(LaFrontier *frontier, uint64 position)
 {
 	LaOwner    *owner = frontier->owner.owner;
+	uint64		reached = pg_atomic_read_u64(&owner->frontier);
 	uint64		told = pg_atomic_read_u64(&owner->position);
 
-	if (frontier->handed_out != NULL)
+	if (frontier->handed_out == NULL)
+		pg_atomic_write_u64(&owner->position, position);
+	else
 	{
 		pg_read_barrier();
 		position = pg_atomic_read_u64(frontier->handed_out);
+		if (position < told)
+		{
+			if (pg_atomic_compare_exchange_u64(&owner->position, &told,
+											   position))
+				(void) pg_atomic_compare_exchange_u64(&owner->frontier,
+													  &reached, 0);
+		}
+		/* What is told within a round only grows, too. */
+		else
+			while (told < position &&
+				   !pg_atomic_compare_exchange_u64(&owner->position, &told,
+												   position))
+				;
 	}
-	if (frontier->handed_out == NULL || position >= told)
-		pg_atomic_write_u64(&owner->position, position);
-	else if (pg_atomic_compare_exchange_u64(&owner->position, &told, position))
-		pg_atomic_write_u64(&owner->frontier, 0);
 	pg_atomic_write_u64(&owner->moved_us, la_now_us());
 	return position;
 }

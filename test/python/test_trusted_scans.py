@@ -91,6 +91,10 @@ QUERIES = {
     " JOIN inner_one i ON i.k = o.k WHERE i.filler IS NOT NULL ORDER BY 1, 2",
     "errors_within": "SELECT o.k, i.id, CASE WHEN o.k % 20 = 7 THEN fails_at(o.k, o.k - 3) END"
     " FROM rounds o JOIN inner_one i ON i.k = o.k WHERE i.filler IS NOT NULL ORDER BY 1, 2",
+    "marks": "SELECT o.k, m.* FROM rounds o, LATERAL (SELECT i.id AS one, j.id AS two"
+    " FROM (SELECT k, id, filler FROM inner_one WHERE k = o.k AND filler IS NOT NULL"
+    " ORDER BY k, id OFFSET 0) i JOIN (SELECT k, id, filler FROM inner_one"
+    " WHERE k = o.k ORDER BY k, id OFFSET 0) j USING (k)) m ORDER BY 1, 2, 3",
     "union": "SELECT o.k, i.id FROM rounds o, LATERAL (SELECT id FROM inner_one WHERE k = o.k"
     " UNION ALL SELECT id FROM inner_two WHERE k = o.k) i ORDER BY 1, 2",
 }
@@ -177,9 +181,47 @@ def test_cursors_side_by_side(connection: Connection, patience: int) -> None:
         connection.execute("COMMIT")
 
 
+def test_the_index_of_a_cursor_that_failed_is_dropped(connection: Connection) -> None:
+    """Its memory stays until the cursor is closed, and its index does not."""
+    settings(connection, pg_lookahead__start_after=8, cursor_tuple_fraction=1)
+    script(
+        connection,
+        "CREATE TABLE going (k int, filler text);"
+        "INSERT INTO going SELECT g % 60, repeat('x', 100) FROM generate_series(1, 6000) g;"
+        "CREATE INDEX going_k ON going (k);"
+        "VACUUM ANALYZE going",
+    )
+    query = "SELECT 1 / (o.k - {}), filler FROM rounds o JOIN going USING (k) WHERE o.k < 60"
+    other = QUERIES["rows"]
+    expected = rows(connection, other)
+    for _ in range(2):
+        assert len(rows(connection, query.format(99))) == 6000
+    connection.execute("BEGIN")
+    connection.execute(f"DECLARE c CURSOR FOR {query.format(40)}")
+    assert len(rows(connection, "FETCH 1500 FROM c")) == 1500
+    connection.execute("SAVEPOINT s")
+    with pytest.raises(psycopg.errors.DivisionByZero):
+        rows(connection, "FETCH ALL FROM c")
+    connection.execute("ROLLBACK TO s")
+    for statement in ("SELECT 1", "DROP INDEX going_k"):
+        connection.execute(statement)
+        cold(connection, "inner_one")
+        for _ in range(3):
+            assert rows(connection, other) == expected
+    connection.execute("ROLLBACK")
+    connection.execute("DROP TABLE going")
+
+
 @pytest.mark.parametrize("workers", [0, 2])
-def test_a_cold_round_after_many_that_were_cached(new_cluster: NewCluster, workers: int) -> None:
-    """What is trusted is looked at again as soon as something is read."""
+@pytest.mark.parametrize("passed", [0, 3000])
+def test_a_cold_round_after_many_that_were_cached(
+    new_cluster: NewCluster, passed: int, workers: int
+) -> None:
+    """What is trusted is looked at again as soon as something is read.
+
+    That may be in the middle of a round, more entries from its start than a scout would
+    search for a scan that has lost a few.
+    """
     blocks = 400
     cluster = new_cluster()
     with slow_tablespace(cluster, read_us=2000):
@@ -193,6 +235,7 @@ def test_a_cold_round_after_many_that_were_cached(new_cluster: NewCluster, worke
                   WITH (fillfactor = 10) TABLESPACE slow;
                 INSERT INTO skewed SELECT 1 + i % 59, i, repeat('x', 700)
                   FROM generate_series(1, 120) i;
+                INSERT INTO skewed SELECT 60, -i, 'x' FROM generate_series(1, {passed}) i;
                 INSERT INTO skewed SELECT 60, (i * 149) % {blocks}, repeat('x', 700)
                   FROM generate_series(1, {blocks}) i;
                 CREATE INDEX skewed_k ON skewed (k, place) TABLESPACE slow;
@@ -219,12 +262,14 @@ def test_a_cold_round_after_many_that_were_cached(new_cluster: NewCluster, worke
             assert inner["Index Cond"] == "(k = groups.k)", inner
             settings(connection, pg_lookahead__enabled="off")
             rows(connection, query.format(59))
-            settings(connection, pg_lookahead__enabled="on")
+            settings(connection, enable_seqscan="off")
+            rows(connection, "SELECT count(filler) FROM skewed WHERE k = 60 AND place < -1")
+            settings(connection, pg_lookahead__enabled="on", enable_seqscan="on")
             seen = (
                 "SELECT coalesce(sum(blocks_issued), 0) FROM pg_stat_lookahead"
                 " WHERE relname = 'skewed'"
             )
             before = value(connection, seen)
-            assert value(connection, query.format(60)) == 700 * (120 + blocks)
+            assert value(connection, query.format(60)) == 700 * (120 + blocks) + passed
             issued = value(connection, seen) - before
             assert issued > blocks // 2, issued

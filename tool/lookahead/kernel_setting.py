@@ -4,7 +4,7 @@ Some properties of the machine decide what a benchmark measures, so it sets them
 They belong to the machine: what was found is put back when the block ends, also by
 an error, Ctrl-C or SIGTERM; and what a killed run could not put back, the next one
 does: the value that was found is noted in the cache folder for as long as ours is
-in place.
+in place, with the boot it is of: a machine that has started again has its own.
 
     the kernel's file     8192 ---- 128 ......... 128 ---- 8192
     note in the cache     -   8192 .............. 8192     -
@@ -22,6 +22,16 @@ from . import paths
 from .errors import LookaheadError
 
 Self = TypeVar("Self", bound="KernelSetting")
+
+BOOT = Path("/proc/sys/kernel/random/boot_id")
+
+
+def boot_id() -> str:
+    """Name the time since the machine started."""
+    try:
+        return BOOT.read_text().strip()
+    except OSError:
+        return "unknown"
 
 
 class KernelSetting:
@@ -82,13 +92,13 @@ class KernelSetting:
         # In this order: before we have the note another run may be at it.
         note = self._take_note()
         now = int(file.read_text())
-        left = note.read().strip()
+        left, _, boot = note.read().strip().partition(" ")
         # A run that was killed has left its value, and the note of the one before.
-        self.was = int(left) if left.isdigit() else now
+        self.was = int(left) if left.isdigit() and boot == boot_id() else now
         self.wanted = self.target(self.was)
         note.seek(0)
         note.truncate()
-        note.write(str(self.was))
+        note.write(f"{self.was} {boot_id()}")
         note.flush()
         file.write_text(str(self.wanted))
         found = int(file.read_text())

@@ -109,6 +109,14 @@ def test_what_a_killed_run_left_the_next_one_puts_back(sysfs: Path, notes: Path)
     assert value(sysfs) == 512
 
 
+def test_a_note_of_another_boot_is_not_believed(sysfs: Path, notes: Path) -> None:
+    """A machine that has started again has the value it is set up for."""
+    (notes / "read-ahead-sda").write_text("64 another-boot")
+    with ReadAhead("sda", sysfs=sysfs, notes=notes):
+        assert value(sysfs) == 128
+    assert value(sysfs) == 8192
+
+
 def test_two_runs_do_not_set_the_same_device(sysfs: Path, notes: Path) -> None:
     with ReadAhead("sda", sysfs=sysfs, notes=notes):
         with (
