@@ -56,11 +56,11 @@ VACUUM ANALYZE rounds, inner_one, inner_two;
 
 FUNCTIONS = (
     """
-CREATE FUNCTION of_inner_one(key int) RETURNS bigint LANGUAGE plpgsql STABLE
+CREATE FUNCTION rows_of_inner_one(key int) RETURNS bigint LANGUAGE plpgsql STABLE
 AS 'BEGIN RETURN (SELECT count(filler) FROM inner_one WHERE k = key); END'
 """,
     """
-CREATE FUNCTION fails_at(key int, bad int) RETURNS int LANGUAGE plpgsql STABLE AS $$
+CREATE FUNCTION fails_in_rounds(key int, bad int) RETURNS int LANGUAGE plpgsql STABLE AS $$
 DECLARE result int;
 BEGIN
     SELECT sum(1 / (o.k - bad) + length(i.filler)) INTO result
@@ -87,9 +87,9 @@ QUERIES = {
     " WHERE i.k = o.k AND i.filler IS NOT NULL) ORDER BY 1",
     "limits": "SELECT o.k, i.id FROM rounds o, LATERAL (SELECT id FROM inner_one"
     " WHERE k = o.k AND filler IS NOT NULL ORDER BY k, id LIMIT 1 + o.k % 3) i ORDER BY 1, 2",
-    "the_index_in_a_function": "SELECT o.k, i.id, of_inner_one(o.k) FROM rounds o"
+    "the_index_in_a_function": "SELECT o.k, i.id, rows_of_inner_one(o.k) FROM rounds o"
     " JOIN inner_one i ON i.k = o.k WHERE i.filler IS NOT NULL ORDER BY 1, 2",
-    "errors_within": "SELECT o.k, i.id, CASE WHEN o.k % 20 = 7 THEN fails_at(o.k, o.k - 3) END"
+    "errors_within": "SELECT o.k, i.id, CASE WHEN o.k % 20 = 7 THEN fails_in_rounds(o.k, o.k - 3) END"
     " FROM rounds o JOIN inner_one i ON i.k = o.k WHERE i.filler IS NOT NULL ORDER BY 1, 2",
     "marks": "SELECT o.k, m.* FROM rounds o, LATERAL (SELECT i.id AS one, j.id AS two"
     " FROM (SELECT k, id, filler FROM inner_one WHERE k = o.k AND filler IS NOT NULL"
