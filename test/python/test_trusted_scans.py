@@ -89,7 +89,8 @@ QUERIES = {
     " WHERE k = o.k AND filler IS NOT NULL ORDER BY k, id LIMIT 1 + o.k % 3) i ORDER BY 1, 2",
     "the_index_in_a_function": "SELECT o.k, i.id, rows_of_inner_one(o.k) FROM rounds o"
     " JOIN inner_one i ON i.k = o.k WHERE i.filler IS NOT NULL ORDER BY 1, 2",
-    "errors_within": "SELECT o.k, i.id, CASE WHEN o.k % 20 = 7 THEN fails_in_rounds(o.k, o.k - 3) END"
+    "errors_within": "SELECT o.k, i.id,"
+    " CASE WHEN o.k % 20 = 7 THEN fails_in_rounds(o.k, o.k - 3) END"
     " FROM rounds o JOIN inner_one i ON i.k = o.k WHERE i.filler IS NOT NULL ORDER BY 1, 2",
     "marks": "SELECT o.k, m.* FROM rounds o, LATERAL (SELECT i.id AS one, j.id AS two"
     " FROM (SELECT k, id, filler FROM inner_one WHERE k = o.k AND filler IS NOT NULL"
@@ -186,12 +187,12 @@ def test_the_index_of_a_cursor_that_failed_is_dropped(connection: Connection) ->
     settings(connection, pg_lookahead__start_after=8, cursor_tuple_fraction=1)
     script(
         connection,
-        "CREATE TABLE going (k int, filler text);"
-        "INSERT INTO going SELECT g % 60, repeat('x', 100) FROM generate_series(1, 6000) g;"
-        "CREATE INDEX going_k ON going (k);"
-        "VACUUM ANALYZE going",
+        "CREATE TABLE leaving (k int, filler text);"
+        "INSERT INTO leaving SELECT g % 60, repeat('x', 100) FROM generate_series(1, 6000) g;"
+        "CREATE INDEX leaving_k ON leaving (k);"
+        "VACUUM ANALYZE leaving",
     )
-    query = "SELECT 1 / (o.k - {}), filler FROM rounds o JOIN going USING (k) WHERE o.k < 60"
+    query = "SELECT 1 / (o.k - {}), filler FROM rounds o JOIN leaving USING (k) WHERE o.k < 60"
     other = QUERIES["rows"]
     expected = rows(connection, other)
     for _ in range(2):
@@ -203,13 +204,13 @@ def test_the_index_of_a_cursor_that_failed_is_dropped(connection: Connection) ->
     with pytest.raises(psycopg.errors.DivisionByZero):
         rows(connection, "FETCH ALL FROM c")
     connection.execute("ROLLBACK TO s")
-    for statement in ("SELECT 1", "DROP INDEX going_k"):
+    for statement in ("SELECT 1", "DROP INDEX leaving_k"):
         connection.execute(statement)
         cold(connection, "inner_one")
         for _ in range(3):
             assert rows(connection, other) == expected
     connection.execute("ROLLBACK")
-    connection.execute("DROP TABLE going")
+    connection.execute("DROP TABLE leaving")
 
 
 @pytest.mark.parametrize("workers", [0, 2])
