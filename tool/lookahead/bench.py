@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any, Optional
+from typing import Annotated, Any, Optional, TypeVar
 
 import typer
 from rich.console import Console
@@ -57,10 +57,13 @@ from .data import BenchData, pgbench_name
 from .errors import LookaheadError, UsageError
 from .huge_pages import HugePages
 from .io_data import ServiceData
+from .kernel_setting import KernelSetting
 from .read_ahead import USUAL_KB, ReadAhead
 from .servers import Server
 
 DEFAULT_ROWS = 3_000_000
+
+Setting = TypeVar("Setting", bound=KernelSetting)
 
 # typer evaluates annotations, and Python 3.9 cannot evaluate "X | None": that is
 # why this file says Optional.
@@ -261,26 +264,20 @@ def prepare_leaf(
 
 
 @contextlib.contextmanager
-def kernel_read_ahead(kb: Optional[int]) -> Iterator[Optional[ReadAhead]]:
-    """Set the kernel's read-ahead of the disk for a while; None leaves it as it is."""
-    if kb is None:
+def in_kernel(setting: Optional[Setting]) -> Iterator[Optional[Setting]]:
+    """Have something set in the kernel for a while, and say so; None leaves it as it is."""
+    if setting is None:
         yield None
         return
-    with ReadAhead(device_of(paths.folder("bench-data")), kb) as read_ahead:
-        progress(read_ahead.describe())
-        yield read_ahead
-    progress(f"kernel read-ahead is {read_ahead.current()} kB again")
+    with setting:
+        progress(setting.describe())
+        yield setting
+    progress(f"{setting.name} is {setting.current()} {setting.unit} again")
 
 
-@contextlib.contextmanager
-def kernel_huge_pages(wanted: bool) -> Iterator[Optional[HugePages]]:
-    """Reserve huge pages for a while; None leaves the machine as it is."""
-    if not wanted:
-        yield None
-        return
-    with HugePages() as pages:
-        progress(pages.describe())
-        yield pages
+def read_ahead_of_data(kb: Optional[int]) -> Optional[ReadAhead]:
+    """Return the read-ahead of the disk that the data lies on, to be set; None for no change."""
+    return None if kb is None else ReadAhead(device_of(paths.folder("bench-data")), kb)
 
 
 def described(read_ahead: Optional[ReadAhead], pages: Optional[HugePages] = None) -> dict[str, Any]:
@@ -311,7 +308,7 @@ def measure(
 
     A store that cannot be opened is found out before anything is loaded.
     """
-    with kernel_read_ahead(read_ahead_kb) as read_ahead:
+    with in_kernel(read_ahead_of_data(read_ahead_kb)) as read_ahead:
         try:
             store = None
             if resume:
@@ -416,7 +413,7 @@ def index_scan(
     def run(store: Store, _: Optional[ReadAhead]) -> None:
         Runner(store, data, scale, extension=extension, progress=progress).run(some, wanted)
 
-    with kernel_huge_pages(huge_pages and not quick) as pages:
+    with in_kernel(HugePages() if huge_pages and not quick else None) as pages:
         store = measure(
             folder,
             definition_of(
@@ -495,7 +492,7 @@ def io_service(
         )
         runner.run(some, wanted)
 
-    with kernel_huge_pages(huge_pages and not quick) as pages:
+    with in_kernel(HugePages() if huge_pages and not quick else None) as pages:
         store = measure(
             folder,
             definition_of(scale, extension=extension, pages=pages, read_delay_us=read_delay_us),
@@ -554,7 +551,7 @@ def leaf(
     def run(store: Store, _: Optional[ReadAhead]) -> None:
         LeafRunner(store, data, scale, extension=extension, progress=progress).run(some, wanted)
 
-    with kernel_huge_pages(huge_pages and not quick) as pages:
+    with in_kernel(HugePages() if huge_pages and not quick else None) as pages:
         store = measure(
             folder,
             definition_of(
@@ -664,7 +661,7 @@ def extend(
     if not some:
         raise UsageError("no case is left to run")
     extension = not no_extension
-    with kernel_huge_pages(huge_pages and not quick) as pages:
+    with in_kernel(HugePages() if huge_pages and not quick else None) as pages:
         definition = definition_of(scale, extension=extension, pages=pages)
         if resume:
             store = Store.resume(folder, definition)
