@@ -16,7 +16,6 @@
 #include "compat.h"
 #include "extend/extend.h"
 #include "hook/hooks.h"
-#include "hook/index_am.h"
 #include "report/counters.h"
 #include "service/lookup.h"
 #include "service/service.h"
@@ -75,6 +74,4 @@ _PG_init(void)
 	la_utility_hooks_install();
 	la_relation_hooks_install();
 	la_explain_hooks_install();
-	la_index_am_callbacks_register();
-	la_owner_callbacks_register();
 }

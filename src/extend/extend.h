@@ -150,6 +150,8 @@ extern bool la_file_ends_at(Relation rel, BlockNumber nblocks);
 extern bool la_file_extend(Relation rel, BlockNumber nblocks, uint32 npages);
 
 /* index_extend.c */
+extern int	la_index_builds;
+
 extern void la_index_builds_begin(void);
 extern void la_index_builds_end(bool is_good);
 extern void la_index_created(Oid relid);
@@ -169,6 +171,16 @@ extern uint32 la_target_moves;
 extern void la_target_forget(void);
 extern void la_insert_at_target(Relation rel, TupleTableSlot *slot,
 								CommandId cid, int options);
+
+/*
+ * May a statement fill tables?  Most do not, and need nothing of fill.c.
+ */
+static inline bool
+la_may_fill(const QueryDesc *desc)
+{
+	return desc->operation != CMD_SELECT ||
+		desc->plannedstmt->hasModifyingCTE;
+}
 
 /* fill.c */
 extern void la_fill_begin(const QueryDesc *desc);

@@ -366,8 +366,7 @@ la_walk_modify(const QueryDesc *desc, void (*visit) (ModifyTableState *modify))
 {
 	ListCell   *lc;
 
-	if (desc->operation == CMD_SELECT && !desc->plannedstmt->hasModifyingCTE)
-		return;
+	Assert(la_may_fill(desc));
 	if (desc->planstate && IsA(desc->planstate, ModifyTableState))
 		visit((ModifyTableState *) desc->planstate);
 	if (!desc->plannedstmt->hasModifyingCTE)

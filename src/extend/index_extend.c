@@ -116,10 +116,12 @@ StaticAssertDecl(sizeof(LaIndexOrder) <= BGW_EXTRALEN,
 #define LA_HAVE_KEEP_SIZE 0
 #endif
 
+/* Commands under way in this process that may build indexes. */
+int			la_index_builds = 0;
+
 /* The build that this process is at. */
 static struct
 {
-	int			depth;			/* commands that may build indexes */
 	Oid			created;		/* the index that was made last */
 	Oid			index;			/* that space is made for */
 	RelFileLocator locator;
@@ -353,7 +355,7 @@ la_index_build_begin(Oid relid)
 static bool
 la_index_extend_wanted(void)
 {
-	return LA_HAVE_KEEP_SIZE && la_build.depth > 0 && la_enabled &&
+	return LA_HAVE_KEEP_SIZE && la_index_builds > 0 && la_enabled &&
 		la_index_extend_size > 0 && IsUnderPostmaster && !IsBinaryUpgrade;
 }
 
@@ -420,7 +422,7 @@ la_index_planned(Oid table)
 void
 la_index_builds_begin(void)
 {
-	la_build.depth++;
+	la_index_builds++;
 }
 
 /*
@@ -430,10 +432,10 @@ void
 la_index_builds_end(bool is_good)
 {
 	la_build.created = InvalidOid;
-	la_build.depth--;
+	la_index_builds--;
 	if (!is_good)
 		la_worker_abandon();
-	else if (la_build.depth == 0)
+	else if (la_index_builds == 0)
 		la_index_build_end();
 }
 

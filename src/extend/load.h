@@ -63,15 +63,50 @@ extern void la_load_multi_insert(LaLoad *load, TupleTableSlot **slots,
 								 int nslots, CommandId cid, int options,
 								 BulkInsertState bistate);
 
+/* The COPY that has not yet got to the check of permissions. */
+extern LaLoad *la_copy;
+
+/*
+ * A plan starts, and may have its permissions checked: that is not COPY's
+ * check.  Returns what la_copy_resume() is to be given afterwards.  An error in
+ * between ends the COPY; where a function catches it, the COPY goes on without
+ * pages added for it.
+ */
+static inline LaLoad *
+la_copy_set_aside(void)
+{
+	LaLoad	   *copy = la_copy;
+
+	la_copy = NULL;
+	return copy;
+}
+
+/*
+ * The plan has started.
+ */
+static inline void
+la_copy_resume(LaLoad *copy)
+{
+	la_copy = copy;
+}
+
+/*
+ * Do the rows for this receiver fill a table that may grow ahead?
+ */
+static inline bool
+la_into_is_load(const DestReceiver *dest)
+{
+	return dest != NULL &&
+		(dest->mydest == DestIntoRel || dest->mydest == DestTransientRel) &&
+		la_extend_enabled();
+}
+
 /* load_table.c */
 extern void la_copy_begin(LaLoad *load);
 extern void la_copy_end(LaLoad *load, bool is_good);
-extern LaLoad *la_copy_set_aside(void);
-extern void la_copy_resume(LaLoad *copy);
 extern void la_copy_checked(const List *tables, AclMode required);
 extern void la_table_made(Oid relid);
 extern void la_forget_tables_made(void);
-extern bool la_into_is_load(const DestReceiver *dest);
 extern void la_into_begin(LaInto *into, DestReceiver *dest);
 extern void la_into_end(LaInto *into, bool is_good);
 

@@ -28,8 +28,7 @@
 #include "utils/acl.h"
 #include "utils/lsyscache.h"
 
-/* The COPY that has not yet got to the check of permissions. */
-static LaLoad *la_copy = NULL;
+LaLoad	   *la_copy = NULL;
 
 static LaInto *la_intos = NULL; /* on the stack, the innermost first */
 
@@ -60,32 +59,8 @@ la_copy_end(LaLoad *load, bool is_good)
 }
 
 /*
- * A plan starts, and may have its permissions checked: that is not COPY's
- * check.  Returns what la_copy_resume() is to be given afterwards.  An error in
- * between ends the COPY; where a function catches it, the COPY goes on without
- * pages added for it.
- */
-LaLoad *
-la_copy_set_aside(void)
-{
-	LaLoad	   *copy = la_copy;
-
-	la_copy = NULL;
-	return copy;
-}
-
-/*
- * The plan has started.
- */
-void
-la_copy_resume(LaLoad *copy)
-{
-	la_copy = copy;
-}
-
-/*
- * Permissions have been checked, and granted.  If that was for a COPY its table
- * is known now.
+ * Permissions have been checked, and granted, while there is a COPY.  If that
+ * was for it its table is known now.
  */
 void
 la_copy_checked(const List *tables, AclMode required)
@@ -93,7 +68,7 @@ la_copy_checked(const List *tables, AclMode required)
 	LaLoad	   *load = la_copy;
 	RangeTblEntry *rte;
 
-	if (load == NULL || list_length(tables) != 1 || !(required & ACL_INSERT))
+	if (list_length(tables) != 1 || !(required & ACL_INSERT))
 		return;
 
 	la_copy = NULL;
@@ -145,16 +120,6 @@ la_startup(DestReceiver *self, int operation, TupleDesc typeinfo)
 		la_load_attach(&into->load, la_made[i]);
 		break;
 	}
-}
-
-/*
- * Do the rows for this receiver fill a table that may grow ahead?
- */
-bool
-la_into_is_load(const DestReceiver *dest)
-{
-	return la_extend_enabled() && dest != NULL &&
-		(dest->mydest == DestIntoRel || dest->mydest == DestTransientRel);
 }
 
 /*

@@ -16,7 +16,7 @@
  * Of those pages none is taken off: that they are empty is in the numbers.
  *
  * How it is known.  Who adds pages leaves a note, one word in shared memory:
- * the file and its last page.  If there is one of a table that is being
+ * the table and its last page.  If there is one of a table that is being
  * planned, and the table still ends with that page, the free space map is asked
  * how many of the last pages are empty.  Without a note nothing is looked at;
  * when nothing is spare any more the note is removed.  Tables share places for
@@ -58,7 +58,11 @@ PG_FUNCTION_INFO_V1(pg_lookahead_unused_pages);
 /* Places for notes. */
 #define LA_NOTES	256
 
-/* The file in the upper half, its last page in the lower; 0: no note. */
+/*
+ * The last page in the lower half; 0: no note.  In the upper half the table of
+ * "added", which is all that the planner's hook is told of it, and the file of
+ * "ends".
+ */
 typedef struct LaNotes
 {
 	pg_atomic_uint64 added[LA_NOTES];	/* by us */
@@ -110,31 +114,35 @@ la_notes_there(void)
 }
 
 /*
- * What stands for a file in a note.  Databases made from one template have
- * files of the same number.
+ * What stands for a table, or a file, in a note.  Databases made from one
+ * template have some of the same number.
  */
-static uint32
-la_note_file(Relation rel)
+static inline uint32
+la_note_key(Oid number)
 {
-	return (uint32) rel->rd_rel->relfilenode ^ hash_bytes_uint32(MyDatabaseId);
+	static uint32 database = 0;
+
+	if (unlikely(database == 0))
+		database = hash_bytes_uint32(MyDatabaseId);
+	return (uint32) number ^ database;
+}
+
+static inline uint64
+la_note(uint32 key, BlockNumber last)
+{
+	return (uint64) key << 32 | last;
+}
+
+static inline pg_atomic_uint64 *
+la_note_of(uint32 table)
+{
+	return &la_notes_there()->added[table % LA_NOTES];
 }
 
 static pg_atomic_uint64 *
-la_note_of(Relation rel)
+la_end_of(uint32 file)
 {
-	return &la_notes_there()->added[la_note_file(rel) % LA_NOTES];
-}
-
-static pg_atomic_uint64 *
-la_end_of(Relation rel)
-{
-	return &la_notes_there()->ends[la_note_file(rel) % LA_NOTES];
-}
-
-static uint64
-la_note(Relation rel, BlockNumber last)
-{
-	return ((uint64) la_note_file(rel)) << 32 | last;
+	return &la_notes_there()->ends[file % LA_NOTES];
 }
 
 /*
@@ -143,10 +151,11 @@ la_note(Relation rel, BlockNumber last)
 void
 la_spare_note(Relation rel, BlockNumber last)
 {
-	uint64		note = la_note(rel, last);
+	uint32		table = la_note_key(RelationGetRelid(rel));
+	uint32		file = la_note_key(rel->rd_rel->relfilenode);
 
-	pg_atomic_write_u64(la_note_of(rel), note);
-	pg_atomic_write_u64(la_end_of(rel), note);
+	pg_atomic_write_u64(la_note_of(table), la_note(table, last));
+	pg_atomic_write_u64(la_end_of(file), la_note(file, last));
 }
 
 /*
@@ -156,8 +165,9 @@ la_spare_note(Relation rel, BlockNumber last)
 void
 la_spare_note_end(Relation rel, BlockNumber last)
 {
-	pg_atomic_uint64 *place = la_end_of(rel);
-	uint64		note = la_note(rel, last);
+	uint32		file = la_note_key(rel->rd_rel->relfilenode);
+	pg_atomic_uint64 *place = la_end_of(file);
+	uint64		note = la_note(file, last);
 	uint64		there = pg_atomic_read_u64(place);
 
 	while ((there >> 32 != note >> 32 || there < note) &&
@@ -172,9 +182,10 @@ la_spare_note_end(Relation rel, BlockNumber last)
 BlockNumber
 la_spare_end(Relation rel)
 {
-	uint64		note = pg_atomic_read_u64(la_end_of(rel));
+	uint32		file = la_note_key(rel->rd_rel->relfilenode);
+	uint64		note = pg_atomic_read_u64(la_end_of(file));
 
-	if (note >> 32 != la_note_file(rel))
+	if (note >> 32 != file)
 		return InvalidBlockNumber;
 	return (BlockNumber) note;
 }
@@ -277,33 +288,23 @@ la_spare_take_off(RelOptInfo *info, BlockNumber spare)
 }
 
 /*
- * The planner has looked at the size of a table, which it has locked: take off
- * what is spare.
+ * There is a note of this table, which the planner has locked: take off what is
+ * spare.
  */
-void
-la_spare_planned(Oid relid, RelOptInfo *info)
+static pg_noinline void
+la_spare_look(Oid relid, RelOptInfo *info, pg_atomic_uint64 *place, uint64 note)
 {
-	Relation	rel;
-	pg_atomic_uint64 *place;
-	uint64		note;
 	LaSpareLook look = {.nblocks = info->pages};
 	BlockNumber analyzed;
-
-	if (info->pages < LA_EXTEND_MIN_TABLE)
-		return;
 
 	/* A damaged page must be warned of when the query reads it, not here. */
 	if (zero_damaged_pages || ignore_checksum_failure)
 		return;
 	if (!la_guard_is_possible())
 		return;
-	rel = relation_open(relid, NoLock);
-	place = la_note_of(rel);
-	note = la_note(rel, info->pages - 1);
-	look.rel = rel;
-	analyzed = (BlockNumber) rel->rd_rel->relpages;
-	if (analyzed < info->pages && la_extend_wanted(rel) &&
-		pg_atomic_read_u64(place) == note)
+	look.rel = relation_open(relid, NoLock);
+	analyzed = (BlockNumber) look.rel->rd_rel->relpages;
+	if (analyzed < info->pages && la_extend_wanted(look.rel))
 	{
 		look.limit = Min(info->pages - analyzed, LA_MAX_HEAP_EXTEND_SIZE);
 		/* A page that cannot be read is for those to report who need it. */
@@ -315,7 +316,27 @@ la_spare_planned(Oid relid, RelOptInfo *info)
 				la_spare_take_off(info, look.spare);
 		}
 	}
-	relation_close(rel, NoLock);
+	relation_close(look.rel, NoLock);
+}
+
+/*
+ * The planner has looked at the size of a table.  This is all that nearly every
+ * query gets.
+ */
+pg_attribute_hot void
+la_spare_planned(Oid relid, RelOptInfo *info)
+{
+	uint32		table;
+	pg_atomic_uint64 *place;
+	uint64		note;
+
+	if (info->pages < LA_EXTEND_MIN_TABLE)
+		return;
+	table = la_note_key(relid);
+	place = la_note_of(table);
+	note = la_note(table, info->pages - 1);
+	if (unlikely(pg_atomic_read_u64(place) == note))
+		la_spare_look(relid, info, place, note);
 }
 
 /*

@@ -18,6 +18,11 @@
  *			Finish was not called;		close what was opened
  *			then report
  *
+ * Most queries find one row or a few, and have nothing of ours.  What they pass
+ * through is kept small, in few functions that lie beside each other (those
+ * marked as hot): a query begins with cold caches, and each page of code costs
+ * more than what it does.
+ *
  * In Start tables come second: the node that brings the rows may be a scan that
  * is followed, and ours is to call its function.  EXPLAIN's summary (15 to 17)
  * is printed before End, when both have ended.
@@ -40,7 +45,7 @@ static ExecutorRun_hook_type prev_ExecutorRun = NULL;
 static ExecutorFinish_hook_type prev_ExecutorFinish = NULL;
 static ExecutorEnd_hook_type prev_ExecutorEnd = NULL;
 
-static void
+static pg_attribute_hot void
 la_ExecutorStart(QueryDesc *queryDesc, int eflags)
 {
 	LaLoad	   *copy = la_copy_set_aside();
@@ -54,41 +59,40 @@ la_ExecutorStart(QueryDesc *queryDesc, int eflags)
 	if (!la_enabled || (eflags & EXEC_FLAG_EXPLAIN_ONLY) != 0)
 		return;
 	la_query_begin(queryDesc);
-	la_fill_begin(queryDesc);
+	if (la_may_fill(queryDesc))
+		la_fill_begin(queryDesc);
 }
 
-static bool
+static pg_attribute_hot bool
 la_ExecutorCheckPerms(LA_PERMS_PARAMS)
 {
 	if (prev_ExecutorCheckPerms && !prev_ExecutorCheckPerms(LA_PERMS_ARGS))
 		return false;
-	la_copy_checked(rangeTable, LA_REQUIRED_PERMS);
+	if (unlikely(la_copy != NULL))
+		la_copy_checked(rangeTable, LA_REQUIRED_PERMS);
 	return true;
 }
 
-static void
+static inline void
 la_run(LA_RUN_PARAMS)
 {
 	if (prev_ExecutorRun)
 		prev_ExecutorRun(LA_RUN_ARGS);
 	else
 		standard_ExecutorRun(LA_RUN_ARGS);
-	la_query_pause(queryDesc);
+	if (la_follows_queries())
+		la_query_pause(queryDesc);
 }
 
-static void
-la_ExecutorRun(LA_RUN_PARAMS)
+/*
+ * Run a plan whose rows go to a table.
+ */
+static pg_noinline void
+la_run_filling(bool is_load, bool is_fill, LA_RUN_PARAMS)
 {
 	LaInto		into;
-	bool		is_load = la_into_is_load(queryDesc->dest);
-	bool		is_fill = la_fill_run_begin(queryDesc->estate);
 	volatile bool is_good = false;
 
-	if (!is_load && !is_fill)
-	{
-		la_run(LA_RUN_ARGS);
-		return;
-	}
 	if (is_load)
 		la_into_begin(&into, queryDesc->dest);
 	PG_TRY();
@@ -107,24 +111,42 @@ la_ExecutorRun(LA_RUN_PARAMS)
 	PG_END_TRY();
 }
 
-static void
+static pg_attribute_hot void
+la_ExecutorRun(LA_RUN_PARAMS)
+{
+	bool		is_load = la_into_is_load(queryDesc->dest);
+	bool		is_fill = la_may_fill(queryDesc) &&
+		la_fill_run_begin(queryDesc->estate);
+
+	if (is_load || is_fill)
+		la_run_filling(is_load, is_fill, LA_RUN_ARGS);
+	else
+		la_run(LA_RUN_ARGS);
+}
+
+static pg_attribute_hot void
 la_ExecutorFinish(QueryDesc *queryDesc)
 {
 	if (prev_ExecutorFinish)
 		prev_ExecutorFinish(queryDesc);
 	else
 		standard_ExecutorFinish(queryDesc);
-	la_query_finish(queryDesc);
+	if (la_follows_queries())
+		la_query_finish(queryDesc);
 }
 
-static void
+static pg_attribute_hot void
 la_ExecutorEnd(QueryDesc *queryDesc)
 {
 	if (!(queryDesc->estate->es_top_eflags & EXEC_FLAG_EXPLAIN_ONLY))
 	{
-		la_fill_end(queryDesc);
-		la_query_finish(queryDesc);
-		la_query_report(queryDesc);
+		if (la_may_fill(queryDesc))
+			la_fill_end(queryDesc);
+		if (la_follows_queries())
+		{
+			la_query_finish(queryDesc);
+			la_query_report(queryDesc);
+		}
 		la_explain_query_ends(queryDesc);
 	}
 

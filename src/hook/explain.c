@@ -42,7 +42,7 @@ la_explain_per_node(PlanState *planstate, List *ancestors,
 /*
  * A query ends: the plan nodes have shown all.
  */
-void
+pg_attribute_hot void
 la_explain_query_ends(const QueryDesc *desc)
 {
 }
@@ -99,7 +99,7 @@ la_ExplainOneQuery(Query *query, int cursorOptions, IntoClause *into,
  * A query ends, and its counters are complete.  If it is the one that is
  * explained, and measured, add what there is to show.
  */
-void
+pg_attribute_hot void
 la_explain_query_ends(const QueryDesc *desc)
 {
 	if (la_explained == NULL || desc->sourceText != la_explained_text ||

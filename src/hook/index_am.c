@@ -128,29 +128,6 @@ la_distrust_all(void)
 }
 
 /*
- * Trust the scan of a node, if that may be.
- */
-static pg_noinline void
-la_trust(LaIndexNode *node)
-{
-	node->cached_starts = 0;
-	if (node->is_marked ||
-		node->am->orig.amgettuple != btgettuple ||
-		node->am->orig.amrescan != btrescan ||
-		node->index->rd_indam != &node->am->routine ||
-		node->index->rd_refcnt != LA_OPEN_BY_ONE)
-		return;
-	if (la_trusted_reads != la_blocks_read())
-		la_distrust_all();
-	if (la_ntrusted == LA_MAX_TRUSTED)
-		return;
-	la_trusted_reads = la_blocks_read();
-	la_trusted[la_ntrusted++] = node;
-	node->is_trusted = node->was_trusted = true;
-	node->index->rd_indam = &node->am->trusted;
-}
-
-/*
  * Something was read, or there is more to be seen than entries.
  */
 static pg_noinline void
@@ -180,13 +157,43 @@ la_trust_subxact_callback(SubXactEvent event, SubTransactionId mySubid,
 }
 
 /*
- * Have the trust end in time.
+ * See to it that trust ends in time.  Not before it is needed: short
+ * transactions would have to pay for it.
  */
-void
-la_index_am_callbacks_register(void)
+static void
+la_have_trust_end(void)
 {
+	static bool is_seen_to = false;
+
+	if (is_seen_to)
+		return;
 	RegisterXactCallback(la_trust_xact_callback, NULL);
 	RegisterSubXactCallback(la_trust_subxact_callback, NULL);
+	is_seen_to = true;
+}
+
+/*
+ * Trust the scan of a node, if that may be.
+ */
+static pg_noinline void
+la_trust(LaIndexNode *node)
+{
+	node->cached_starts = 0;
+	if (node->is_marked ||
+		node->am->orig.amgettuple != btgettuple ||
+		node->am->orig.amrescan != btrescan ||
+		node->index->rd_indam != &node->am->routine ||
+		node->index->rd_refcnt != LA_OPEN_BY_ONE)
+		return;
+	if (la_trusted_reads != la_blocks_read())
+		la_distrust_all();
+	if (la_ntrusted == LA_MAX_TRUSTED)
+		return;
+	la_have_trust_end();
+	la_trusted_reads = la_blocks_read();
+	la_trusted[la_ntrusted++] = node;
+	node->is_trusted = node->was_trusted = true;
+	node->index->rd_indam = &node->am->trusted;
 }
 
 static inline bool

@@ -29,7 +29,6 @@ typedef struct LaIndexAm
 
 struct LaIndexNode;
 
-extern void la_index_am_callbacks_register(void);
 extern LaIndexAm *la_index_am_wrap(Relation index);
 extern LaIndexAm *la_index_am_of(Relation index);
 extern void la_index_am_trust_no_more(struct LaIndexNode *node);

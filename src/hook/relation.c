@@ -27,7 +27,7 @@
 static object_access_hook_type prev_object_access = NULL;
 static get_relation_info_hook_type prev_get_relation_info = NULL;
 
-static void
+static pg_attribute_hot void
 la_object_access(ObjectAccessType access, Oid classId, Oid objectId,
 				 int subId, void *arg)
 {
@@ -41,13 +41,14 @@ la_object_access(ObjectAccessType access, Oid classId, Oid objectId,
 	}
 }
 
-static void
+static pg_attribute_hot void
 la_get_relation_info(PlannerInfo *root, Oid relationObjectId, bool inhparent,
 					 RelOptInfo *rel)
 {
 	if (prev_get_relation_info)
 		prev_get_relation_info(root, relationObjectId, inhparent, rel);
-	la_index_planned(relationObjectId);
+	if (la_index_builds > 0)
+		la_index_planned(relationObjectId);
 	if (!inhparent)
 		la_spare_planned(relationObjectId, rel);
 }

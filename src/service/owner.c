@@ -37,9 +37,7 @@
 static LaOwnerRef la_begun[LA_MAX_OWNERS];
 static int	la_nbegun = 0;
 
-static bool la_exit_is_hooked = false;
-
-static void la_owner_before_exit(int code, Datum arg);
+static void la_owners_have_end(void);
 
 static inline bool
 la_is_in_use(uint32 generation)
@@ -102,11 +100,7 @@ la_owner_begin(LaOwnerRef *ref, const LaTarget *target, uint64 key)
 			pg_atomic_fetch_add_u64(&la_service->owners_refused, 1);
 		return false;
 	}
-	if (!la_exit_is_hooked)
-	{
-		before_shmem_exit(la_owner_before_exit, (Datum) 0);
-		la_exit_is_hooked = true;
-	}
+	la_owners_have_end();
 
 	LWLockAcquire(la_service->lock, LW_EXCLUSIVE);
 	for (int i = 0; i < nslots; i++)
@@ -311,11 +305,18 @@ la_owner_before_exit(int code, Datum arg)
 }
 
 /*
- * Have owners ended in time, however a transaction ends.
+ * Have owners ended in time, however a transaction or the process ends.  Not
+ * before it is needed: short transactions would have to pay for it.
  */
-void
-la_owner_callbacks_register(void)
+static void
+la_owners_have_end(void)
 {
+	static bool is_seen_to = false;
+
+	if (is_seen_to)
+		return;
 	RegisterXactCallback(la_owner_xact_callback, NULL);
 	RegisterSubXactCallback(la_owner_subxact_callback, NULL);
+	before_shmem_exit(la_owner_before_exit, (Datum) 0);
+	is_seen_to = true;
 }

@@ -221,7 +221,6 @@ extern void la_owner_end(LaOwnerRef *ref);
 extern int	la_owner_share(void);
 extern int64 la_owners_refused(void);
 extern void la_owner_target_of(LaTarget *target, Relation rel, ForkNumber fork);
-extern void la_owner_callbacks_register(void);
 
 /* queue.c */
 extern int	la_owner_ask(const LaOwnerRef *ref, BlockNumber first, int nblocks,

@@ -133,7 +133,7 @@ la_walk_add(LaWalk *walk, LaFollowed *scan)
  * must be equal to something.  There is nothing ahead of such a scan, and where
  * many of them are run to be without any work for them is worth most.
  */
-static bool
+static pg_attribute_hot bool
 la_finds_one_row(Relation index, const ScanKeyData *keys, int nkeys)
 {
 	const int	others = SK_ROW_HEADER | SK_SEARCHARRAY | SK_SEARCHNULL |
@@ -154,7 +154,7 @@ la_finds_one_row(Relation index, const ScanKeyData *keys, int nkeys)
 /*
  * Register an index scan node, if its index can be followed.
  */
-static void
+static pg_attribute_hot void
 la_register_index_scan(LaWalk *walk, PlanState *node, Relation index,
 					   const ScanKeyData *keys, int nkeys)
 {
@@ -244,7 +244,7 @@ la_note_subplans(LaWalk *walk, PlanState *node)
 	}
 }
 
-static void
+static pg_attribute_hot void
 la_register_plain_scan(LaWalk *walk, IndexScanState *node)
 {
 	la_register_index_scan(walk, &node->ss.ps, node->iss_RelationDesc,
@@ -258,7 +258,7 @@ la_register_only_scan(LaWalk *walk, IndexOnlyScanState *node)
 						   node->ioss_ScanKeys, node->ioss_NumScanKeys);
 }
 
-static bool
+static pg_attribute_hot bool
 la_walk_plan(PlanState *node, void *arg)
 {
 	LaWalk	   *walk = arg;
@@ -270,7 +270,8 @@ la_walk_plan(PlanState *node, void *arg)
 		walk->repeats = list_delete_ptr(walk->repeats, node);
 		return false;
 	}
-	la_note_subplans(walk, node);
+	if (node->subPlan != NIL)
+		la_note_subplans(walk, node);
 	switch (nodeTag(node))
 	{
 		case T_LimitState:
@@ -292,15 +293,19 @@ la_walk_plan(PlanState *node, void *arg)
 			la_register_seq_scan(walk, (SeqScanState *) node);
 			break;
 		default:
-			break;
+			return planstate_tree_walker(node, la_walk_plan, walk);
 	}
+	/* Scans have nothing below them but sub-plans. */
+	if (node->lefttree == NULL && node->initPlan == NIL &&
+		node->subPlan == NIL)
+		return false;
 	return planstate_tree_walker(node, la_walk_plan, walk);
 }
 
 /*
  * Register the scans of a query.  Returns NULL if there is none to follow.
  */
-LaQuery *
+pg_attribute_hot LaQuery *
 la_plan_walk(const QueryDesc *desc)
 {
 	LaWalk		walk = {NULL, desc, NIL, NULL, NIL};

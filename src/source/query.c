@@ -36,8 +36,7 @@
 #include "utils/lsyscache.h"
 #include "window/window.h"
 
-/* Running queries that we follow, the innermost first. */
-static dlist_head la_queries = DLIST_STATIC_INIT(la_queries);
+dlist_head	la_queries = DLIST_STATIC_INIT(la_queries);
 
 /*
  * The query of an executor state, or NULL if it has no scan that we follow.
@@ -131,7 +130,7 @@ la_query_create(EState *estate)
 /*
  * A query begins, and its plan state has been made.
  */
-void
+pg_attribute_hot void
 la_query_begin(QueryDesc *desc)
 {
 	LaQuery    *query;
@@ -149,21 +148,12 @@ la_query_begin(QueryDesc *desc)
 }
 
 /*
- * The query of a descriptor, or NULL if it has no scan that we follow.
- */
-static LaQuery *
-la_query_of_desc(const QueryDesc *desc)
-{
-	return dlist_is_empty(&la_queries) ? NULL : la_query_of(desc->estate);
-}
-
-/*
  * The executor goes back to its caller, who may never come again.
  */
 void
 la_query_pause(const QueryDesc *desc)
 {
-	LaQuery    *query = la_query_of_desc(desc);
+	LaQuery    *query = la_query_of(desc->estate);
 	dlist_iter	iter;
 
 	if (query == NULL)
@@ -204,7 +194,7 @@ la_follow_for_workers(LaQuery *query)
 void
 la_query_finish(const QueryDesc *desc)
 {
-	LaQuery    *query = la_query_of_desc(desc);
+	LaQuery    *query = la_query_of(desc->estate);
 	dlist_iter	iter;
 
 	if (query == NULL)
@@ -243,7 +233,7 @@ la_report(LaFollowed *scan)
 void
 la_query_report(const QueryDesc *desc)
 {
-	LaQuery    *query = la_query_of_desc(desc);
+	LaQuery    *query = la_query_of(desc->estate);
 	dlist_iter	iter;
 
 	if (query == NULL)

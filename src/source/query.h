@@ -23,6 +23,18 @@ typedef struct LaQuery
 	LaScans		scans;
 } LaQuery;
 
+/* Running queries that we follow, the innermost first. */
+extern dlist_head la_queries;
+
+/*
+ * Is there a query that we follow?
+ */
+static inline bool
+la_follows_queries(void)
+{
+	return !dlist_is_empty(&la_queries);
+}
+
 /* query.c */
 extern void la_query_begin(QueryDesc *desc);
 extern void la_query_pause(const QueryDesc *desc);

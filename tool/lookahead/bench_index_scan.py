@@ -21,6 +21,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from .huge_pages import OF_TWO_SERVERS
 from .servers import Server
 
 GROUPS = ("random", "matrix", "limit", "cached", "pgbench", "pagecache")
@@ -101,7 +102,7 @@ def full(rows: int) -> Scale:
         cached_joins=JOINS,
         cached_seconds=1.2,
         pgbench_scale=20,
-        pgbench_turns=4,
+        pgbench_turns=8,
         pgbench_clients=(1, 2),
         pagecache_fuzz=FUZZ,
         pagecache_fractions=(0.001, 0.01, 0.1, 0.33),
@@ -196,8 +197,10 @@ class Cell:
             conf["io_method"] = self.io_method
         if self.direct_io:
             conf["debug_io_direct"] = "data"
-        if self.group in ("cached", "pgbench"):
+        if self.group == "cached":
             conf["shared_buffers"] = "2GB"
+        if self.group == "pgbench":
+            conf["shared_buffers"] = OF_TWO_SERVERS
         return conf
 
     def as_dict(self) -> dict[str, Any]:
@@ -328,7 +331,7 @@ def pgbench_cells(server: Server, scale: Scale) -> Iterator[Cell]:
         yield _scan(
             "pgbench", server, io_methods(server)[0], scale,
             fuzz="pgbench", rows=1, clients=clients,
-            goal=CACHED_GOAL, pair_factor=2,
+            goal=CACHED_GOAL, pair_factor=6,
         )  # fmt: skip
 
 

@@ -14,6 +14,7 @@ counts is answers and that the service comes back.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import signal
 import statistics
@@ -235,7 +236,8 @@ class ServiceRunner(PairRunner[Case]):
         settings = {}
         needed = [case.table, pgbench_name(self.scale.pgbench_scale)]
         data = self.data[case.server]
-        with self._both(data, needed, lambda arm: self._conf(case, arm)) as arms:
+        conf = functools.partial(self._conf, case)
+        with self._both(data, needed, conf, pair) as arms:
             for arm, one in arms.items():
                 with one.connect() as conn:
                     if self._has_service(case, arm):

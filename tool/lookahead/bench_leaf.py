@@ -33,6 +33,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from .bench_result import LOOKAHEAD, STOCK
+from .huge_pages import OF_TWO_SERVERS
 from .servers import Server
 
 GROUPS = (
@@ -156,7 +157,7 @@ def full(rows: int) -> Scale:
         accounts_scale=max(1, rows // ACCOUNTS_PER_SCALE),
         pgbench_scale=20,
         pgbench_clients=(1, 2),
-        pgbench_turns=4,
+        pgbench_turns=8,
         transactions=20_000,
         cached_rows=(2_000, rows // 10),
         cached_seconds=0.4,
@@ -330,7 +331,8 @@ def pgbench_cases(server: Server, scale: Scale) -> Iterator[Case]:
     for clients in scale.pgbench_clients:
         yield Case(
             "pgbench", server.name, f"{clients} client{'s' if clients > 1 else ''}", ACCOUNTS,
-            (NEVER_SLOWER,), kind=INDEX, clients=clients, conf=CACHED, pair_factor=2,
+            (NEVER_SLOWER,), kind=INDEX, clients=clients,
+            conf={"shared_buffers": OF_TWO_SERVERS}, pair_factor=6,
         )  # fmt: skip
 
 

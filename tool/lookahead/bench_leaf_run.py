@@ -40,19 +40,17 @@ from .bench_measure import (
     scheduled_ms,
 )
 from .bench_pairs import (
+    SELECT_ONLY,
     SPARE_BYTES,
     PairRunner,
     Progress,
     RunFailed,
-    pgbench,
     pgbench_transactions,
 )
 from .bench_result import ARMS
 from .bench_run import CACHED_ROWS, trimmed
 from .bench_store import Store
 from .data import pgbench_name
-
-SELECT_ONLY = "select-only"
 
 # Of pgbench: transactions that load code and catalogs, and the two seeds.
 WARM_TRANSACTIONS = 20
@@ -305,23 +303,19 @@ class LeafRunner(PairRunner[Case]):
     # -- pgbench in shared buffers ------------------------------------------------
 
     def _pgbench_pair(self, batch: list[Case], pair: int) -> None:
-        """Run pgbench on both servers by turns, a second at a time."""
+        """Run pgbench on both servers by turns."""
         (case,) = batch
         if all(self.store.has_run(case.id, pair, arm) for arm in ARMS):
             return
-        tps: dict[str, list[float]] = {arm: [] for arm in ARMS}
         settings = {}
         needed = [pgbench_name(self.scale.pgbench_scale)]
         data = self.data[case.server].for_pgbench()
-        with self._both(data, needed, lambda _: case.conf) as arms:
+        with self._both(data, needed, lambda _: case.conf, pair) as arms:
             for arm, one in arms.items():
                 with one.connect() as conn:
                     settings[arm] = self.store.settings(conn)
                     one.prewarm(conn, case.table)
-                pgbench(one, SELECT_ONLY, case.clients, 1)
-            for turn in range(self.scale.pgbench_turns):
-                for arm in self._order(turn):
-                    tps[arm].append(pgbench(arms[arm], SELECT_ONLY, case.clients, 1))
+            tps = self._pgbench_by_turns(arms, case.clients, self.scale.pgbench_turns)
         for arm in ARMS:
             self._record(
                 case, pair, arm, "shared buffers", settings[arm],

@@ -23,6 +23,10 @@ from .errors import LookaheadError
 # Memory beside the blocks that are read: shared buffers, a backend's own.
 SPARE_BYTES = 256 * 1024 * 1024
 
+# pgbench -S, and how many transactions a client makes in a turn of it.
+SELECT_ONLY = "select-only"
+TURN_TRANSACTIONS = 10_000
+
 Progress = Callable[[str], None]
 
 
@@ -104,14 +108,21 @@ class PairRunner(Generic[CellT]):
 
     @contextlib.contextmanager
     def _both(
-        self, data: BenchData, needed: Iterable[str], conf: Callable[[str], dict[str, str]]
+        self,
+        data: BenchData,
+        needed: Iterable[str],
+        conf: Callable[[str], dict[str, str]],
+        pair: int,
     ) -> Iterator[dict[str, BenchData]]:
-        """Run two servers at once, one for each arm, each with its settings."""
+        """Run two servers at once, one for each arm, each with its settings.
+
+        Which of the two an arm has changes from pair to pair.
+        """
         twin = data.twin()
         if data.server.name not in self._twins_ready:
             twin.ensure(needed, extension=self.extension)
             self._twins_ready.add(data.server.name)
-        arms = dict(zip(ARMS, (data, twin)))
+        arms = dict(zip(ARMS, (data, twin) if pair % 2 == 0 else (twin, data)))
         try:
             for arm, one in arms.items():
                 one.start(conf(arm), preload=self._is_ahead(arm), cold=False)
@@ -119,6 +130,25 @@ class PairRunner(Generic[CellT]):
         finally:
             for one in arms.values():
                 one.stop()
+
+    def _pgbench_by_turns(
+        self, arms: dict[str, BenchData], clients: int, turns: int
+    ) -> dict[str, list[float]]:
+        """Run pgbench -S on both servers by turns; return the tps of each turn.
+
+        Turns are short and many, and both arms have the same transactions in
+        them, because what else the machine does comes and goes within a second.
+        """
+        tps: dict[str, list[float]] = {arm: [] for arm in arms}
+        for turn in range(-1, turns):
+            for arm in self._order(turn):
+                done = pgbench_transactions(
+                    arms[arm], SELECT_ONLY, clients, TURN_TRANSACTIONS, seed=turn + 2
+                )
+                # The first turn brings catalogs and code into memory.
+                if turn >= 0:
+                    tps[arm].append(done)
+        return tps
 
 
 def pgbench(data: BenchData, script: str, clients: int, seconds: int) -> float:

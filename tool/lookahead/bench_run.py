@@ -41,7 +41,7 @@ from .bench_measure import (
     one_processor,
     scan_query,
 )
-from .bench_pairs import SPARE_BYTES, PairRunner, Progress, RunFailed, pgbench
+from .bench_pairs import SPARE_BYTES, PairRunner, Progress, RunFailed
 from .bench_result import ARMS
 from .bench_store import Store
 from .data import WARM_TABLE, BenchData, pgbench_name
@@ -270,23 +270,19 @@ class Runner(PairRunner[Cell]):
     # -- pgbench ------------------------------------------------------------
 
     def _pgbench_pair(self, batch: list[Cell], pair: int) -> None:
-        """Run pgbench on both servers by turns, a second at a time."""
+        """Run pgbench on both servers by turns."""
         (cell,) = batch
         if all(self.store.has_run(cell.id, pair, arm) for arm in ARMS):
             return
         assert cell.clients is not None
-        tps: dict[str, list[float]] = {arm: [] for arm in ARMS}
         settings = {}
         needed = [pgbench_name(self.scale.pgbench_scale)]
-        with self._both(self.data[cell.server], needed, lambda _: cell.conf) as arms:
+        with self._both(self.data[cell.server], needed, lambda _: cell.conf, pair) as arms:
             for arm, data in arms.items():
                 with self._connect(data) as conn:
                     settings[arm] = self.store.settings(conn)
                     data.prewarm(conn, "pgbench_accounts")
-                pgbench(data, "select-only", cell.clients, 1)
-            for turn in range(self.scale.pgbench_turns):
-                for arm in self._order(turn):
-                    tps[arm].append(pgbench(arms[arm], "select-only", cell.clients, 1))
+            tps = self._pgbench_by_turns(arms, cell.clients, self.scale.pgbench_turns)
         for arm in ARMS:
             self._record(
                 cell, pair, arm, "shared buffers", settings[arm],

@@ -16,9 +16,12 @@ from pathlib import Path
 
 from .kernel_setting import KernelSetting
 
-# Two servers of up to 512 MB.  One that wants more does without, as anywhere else
-# where the reserve is too small.
+# One that wants more does without, as anywhere else where the reserve is too small.
 RESERVED_MB = 1024
+
+# Shared buffers of two servers that run at once and both fit into the reserve, with
+# the rest of their shared memory.
+OF_TWO_SERVERS = "448MB"
 
 PROCFS = Path("/proc")
 
