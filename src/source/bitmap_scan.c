@@ -184,7 +184,7 @@ struct LaBitmapScan
 
 	/* what was seen of use */
 	int64		visited;		/* blocks, in all rounds */
-	LaWaitShare share;			/* where there is a stream */
+	LaTimeMeter meter;			/* where there is a stream */
 	int64		hold_until;		/* do not start before so many */
 	int			hold;			/* how long the next rest will be */
 	int			vain;			/* windows in a row read by nobody */
@@ -582,6 +582,7 @@ la_bitmap_watch(LaBitmapScan *scan)
 {
 	int64		reads = la_blocks_read();
 	LaUsage		usage;
+	LaTimes		spent;
 	bool		waited;
 
 	if (la_pace_at_once(&scan->pace))
@@ -608,8 +609,9 @@ la_bitmap_watch(LaBitmapScan *scan)
 	scan->quiet = waited ? 0 : scan->quiet + 1;
 	return la_pace_watch(&scan->pace, waited) &&
 		(!LA_HAVE_BITMAP_STREAM ||
-		 la_wait_share_is_high(&scan->share, (uint64) scan->visited,
-							   LA_BITMAP_MEASURE));
+		 (la_time_measure(&scan->meter, (uint64) scan->visited,
+						  LA_BITMAP_MEASURE, &spent) &&
+		  la_waited_much(&spent)));
 }
 
 /*
@@ -809,7 +811,7 @@ la_bitmap_scan_pause(LaFollowed *followed)
 	LaBitmapScan *scan = (LaBitmapScan *) followed;
 
 	scan->is_stale = true;
-	scan->share.wall_ns = 0;
+	scan->meter.is_begun = false;
 	if (scan->base.window != NULL)
 		la_window_pause(scan->base.window);
 }

@@ -19,25 +19,32 @@
  * is not, the scan is left alone.
  *
  * Watching.  Once in LA_CHECK_BLOCKS blocks we look whether blocks were read
- * since, and whether the process has slept.  When that was so twice, look-ahead
- * is wanted.
+ * since, and whether the process has slept, which it must have done twice.
  *
  * Is it worth it?  The kernel reads a sequential scan ahead, and on a fast
  * device hides most of the waits.  What is left to win is the copy into shared
- * buffers, and a page that another processor has copied is a cold one to ours:
- * serial scans that waited for a sixth of the time became a tenth slower.  So a
- * serial scan is timed for LA_SEQ_MEASURE blocks, again and again, and
- * look-ahead begins when it has waited for a third of the time.  Parallel
- * scans defeat the kernel's read-ahead, and direct I/O has none: they begin at
- * once.
+ * buffers, and a page that another processor has copied is a cold one to ours.
+ * So a serial scan is timed for LA_SEQ_MEASURE blocks, again and again, and
+ * look-ahead begins
+ *
+ *	-	when it has waited, for a third of the time; or
+ *	-	when it computes for LA_HEAVY_NS and more per block, and a worker of
+ *		the service can copy meanwhile: aggregates became a fifth faster, while
+ *		a mere count became a tenth slower.  It need not have waited for that,
+ *		but it takes a processor that nobody else wants: if the scan had to
+ *		wait for its own, look-ahead does not begin so, and ends if it did.
+ *
+ * Parallel scans defeat the kernel's read-ahead, and direct I/O has none: they
+ * begin at once.
  *
  * From then on the frontier is kept in front of the scan: see
  * window/frontier.c.  If the blocks turn out to be in shared buffers it rests
  * until the scan waits again.
  *
- *		WATCHING --- waited twice ---> LOOKING <--- waited --- RESTING
+ *		WATCHING ---- worth it ------> LOOKING <--- waited --- RESTING
  *			^							  |  `--- all there ------^
  *			'---- the scan starts anew ---'
+ *			'-- processors became scarce -'
  *		OUT: no method, other direction, addresses that are no blocks, an error,
  *		or LA_SEQ_GIVE_UP blocks without a reason to begin; the server's own
  *		function is put back
@@ -103,6 +110,15 @@ la_seq_scan_register(MemoryContext query_context, SeqScanState *node)
 /* A serial scan of buffered files is timed for so many blocks. */
 #define LA_SEQ_MEASURE		2048
 
+/* It computes much if it does so for this long per block, with all it does. */
+#define LA_HEAVY_NS			5000
+
+/* Of its time it may have had to wait for a processor: a 20th to begin, ... */
+#define LA_SPARE_PART		20
+
+/* ... and a tenth to go on. */
+#define LA_SCARCE_PART		10
+
 /* A scan that has not begun to look ahead after so many blocks never does. */
 #define LA_SEQ_GIVE_UP		32768
 
@@ -133,7 +149,8 @@ typedef struct LaSeqScan
 	uint64		position;		/* of the scan, when we looked last */
 	uint64		next_check;
 	int			waits;
-	LaWaitShare share;			/* see la_seq_is_worth_it() */
+	LaTimeMeter meter;			/* see la_seq_is_worth_it() */
+	bool		is_heavy;		/* began because it computes much */
 	bool		is_paused;		/* the executor was away from the plan */
 	bool		has_waited;		/* before that, and it was not looked at yet */
 	int64		reads;			/* la_blocks_read(), when we looked last */
@@ -310,7 +327,8 @@ la_seq_begin(LaSeqScan *scan, BlockNumber blkno)
 	scan->began_at = scan->position;
 	scan->next_check = scan->position;
 	scan->waits = 0;
-	scan->share.wall_ns = 0;
+	scan->meter.is_begun = false;
+	scan->is_heavy = false;
 	scan->is_paused = scan->has_waited = false;
 	scan->reads = la_blocks_read();
 	scan->sleeps = la_sleeps();
@@ -376,13 +394,53 @@ la_seq_resume(LaSeqScan *scan)
 }
 
 /*
- * See the file header.
+ * Does the scan compute so much that a worker had better copy for it?  Most
+ * blocks must have been read, so that there is something to copy.
+ */
+static bool
+la_seq_is_heavy(const LaSeqScan *scan, const LaTimes *spent)
+{
+	return scan->frontier.method->id == LA_METHOD_WORKER &&
+		spent->reads >= LA_SEQ_MEASURE / 2 &&
+		spent->cpu_ns >= (int64) LA_HEAVY_NS * LA_SEQ_MEASURE &&
+		spent->ready_ns <= spent->wall_ns / LA_SPARE_PART;
+}
+
+/*
+ * Should look-ahead begin?  See the file header.
  */
 static bool
 la_seq_is_worth_it(LaSeqScan *scan)
 {
-	return scan->is_parallel || la_direct_io() || la_start_after == 0 ||
-		la_wait_share_is_high(&scan->share, scan->position, LA_SEQ_MEASURE);
+	const LaOwnerRef *ref = &scan->frontier.owner;
+	bool		has_waited;
+	LaTimes		spent;
+
+	has_waited = scan->waits >= Min(LA_SEQ_START_WAITS, la_start_after) ||
+		(scan->is_parallel && la_frontier_has_owner(&scan->frontier) &&
+		 pg_atomic_read_u32(&ref->owner->started) != 0);
+	if (scan->is_parallel || la_direct_io() || la_start_after == 0)
+		return has_waited;
+	if (!la_time_measure(&scan->meter, scan->position, LA_SEQ_MEASURE, &spent))
+		return false;
+	if (has_waited && la_waited_much(&spent))
+		return true;
+	scan->is_heavy = la_seq_is_heavy(scan, &spent);
+	return scan->is_heavy;
+}
+
+/*
+ * Does the scan look ahead only because it computes much, and is there no
+ * processor to spare any more?
+ */
+static bool
+la_seq_takes_a_processor(LaSeqScan *scan)
+{
+	LaTimes		spent;
+
+	return scan->is_heavy &&
+		la_time_measure(&scan->meter, scan->position, LA_SEQ_MEASURE, &spent) &&
+		spent.ready_ns > spent.wall_ns / LA_SCARCE_PART;
 }
 
 /*
@@ -407,11 +465,6 @@ la_seq_check(LaSeqScan *scan)
 			}
 			if (waited)
 				scan->waits++;
-			if (scan->waits < Min(LA_SEQ_START_WAITS, la_start_after) &&
-				!(scan->is_parallel &&
-				  la_frontier_has_owner(&scan->frontier) &&
-				  pg_atomic_read_u32(&ref->owner->started) != 0))
-				return;
 			if (!la_seq_is_worth_it(scan))
 				return;
 			scan->base.counters.scans_total++;
@@ -419,6 +472,11 @@ la_seq_check(LaSeqScan *scan)
 			break;
 
 		case LA_SEQ_LOOKING:
+			if (la_seq_takes_a_processor(scan))
+			{
+				la_seq_end(scan, LA_SEQ_WATCHING);
+				return;
+			}
 			if (waited)
 			{
 				scan->base.counters.waits_total++;
@@ -638,7 +696,7 @@ la_seq_scan_pause(LaFollowed *followed)
 	if (scan->has_begun && !scan->is_paused && la_seq_waited(scan))
 		scan->has_waited = true;
 	scan->is_paused = true;
-	scan->share.wall_ns = 0;
+	scan->meter.is_begun = false;
 }
 
 /*

@@ -145,32 +145,42 @@ la_wall_ns(void)
 }
 
 /*
- * Has the scan waited for a good part of the time that its last "length" blocks
- * took?  Measures again and again; says no until there is a result.
+ * What the scan did while it came over its last "length" blocks.  Measures
+ * again and again; returns false until there is a result.
+ */
+bool
+la_time_measure(LaTimeMeter *meter, uint64 position, uint64 length,
+				LaTimes *spent)
+{
+	bool		was_begun = meter->is_begun;
+	LaTimes		now;
+
+	if (was_begun && position - meter->from < length)
+		return false;
+
+	now.wall_ns = la_wall_ns();
+	now.cpu_ns = la_cpu_ns();
+	now.ready_ns = la_ready_ns();
+	now.reads = la_blocks_read();
+	spent->wall_ns = now.wall_ns - meter->start.wall_ns;
+	spent->cpu_ns = now.cpu_ns - meter->start.cpu_ns;
+	spent->ready_ns = now.ready_ns - meter->start.ready_ns;
+	spent->reads = now.reads - meter->start.reads;
+	meter->start = now;
+	meter->from = position;
+	meter->is_begun = true;
+	return was_begun;
+}
+
+/*
+ * Has the scan waited for a good part of its time?
  *
  * Where the server or the kernel reads ahead well a scan waits now and then,
  * but little.  Looking ahead costs more there than it can win.
  */
 bool
-la_wait_share_is_high(LaWaitShare *share, uint64 position, uint64 length)
+la_waited_much(const LaTimes *spent)
 {
-	int64		wall_ns;
-	int64		busy_ns;
-	bool		is_high = false;
-
-	if (share->wall_ns != 0 && position - share->from < length)
-		return false;
-
-	wall_ns = la_wall_ns();
-	busy_ns = la_busy_ns();
-	if (share->wall_ns != 0)
-	{
-		int64		took = wall_ns - share->wall_ns;
-
-		is_high = took - (busy_ns - share->busy_ns) > LA_WORTH_NS(took);
-	}
-	share->wall_ns = wall_ns;
-	share->busy_ns = busy_ns;
-	share->from = position;
-	return is_high;
+	return spent->wall_ns - spent->cpu_ns - spent->ready_ns >
+		LA_WORTH_NS(spent->wall_ns);
 }

@@ -34,19 +34,29 @@ typedef struct LaUsage
 
 extern bool la_sleeps_are_stale;
 
-/*
- * Measures how much of its time a scan waits.  Zero it to begin; set wall_ns to
- * 0 when time has passed that is not the scan's.
- */
-typedef struct LaWaitShare
+/* What a process has done so far, or in a stretch of time. */
+typedef struct LaTimes
 {
-	int64		wall_ns;		/* when the measurement began; 0: it has not */
-	int64		busy_ns;		/* la_busy_ns() then */
-	uint64		from;			/* position of the scan then */
-} LaWaitShare;
+	int64		wall_ns;
+	int64		cpu_ns;			/* it computed */
+	int64		ready_ns;		/* it would have, but others did */
+	int64		reads;			/* la_blocks_read() */
+} LaTimes;
 
-extern bool la_wait_share_is_high(LaWaitShare *share, uint64 position,
-								  uint64 length);
+/*
+ * Measures what a scan does with its time.  Zero it to begin; clear is_begun
+ * when time has passed that is not the scan's.
+ */
+typedef struct LaTimeMeter
+{
+	bool		is_begun;
+	uint64		from;			/* position of the scan then */
+	LaTimes		start;			/* of the process then */
+} LaTimeMeter;
+
+extern bool la_time_measure(LaTimeMeter *meter, uint64 position,
+							uint64 length, LaTimes *spent);
+extern bool la_waited_much(const LaTimes *spent);
 extern void la_usage(LaUsage *usage);
 extern long la_sleeps(void);
 extern bool la_has_slept(void);

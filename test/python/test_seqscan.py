@@ -267,6 +267,41 @@ def test_a_lost_processor_is_no_wait(tables: Cluster) -> None:
         assert change.blocks_issued < 5 * blocks / 4
 
 
+def test_workers_copy_for_a_scan_that_computes(tables: Cluster) -> None:
+    """A scan that computes much looks ahead though it hardly waits, if a processor is free."""
+    query = "SELECT count(*), max(md5(repeat(filler, 30))) FROM computed"
+    seen = []
+    with connect(tables) as connection:
+        connection.execute(
+            "CREATE TABLE computed WITH (fillfactor = 10, autovacuum_enabled = off) AS"
+            " SELECT l.* FROM long l, generate_series(1, 8)"
+        )
+        scanning(connection, **{"pg_lookahead.start_after": 8})
+        pid = connection.info.backend_pid
+        blocks = blocks_of(connection, "computed")
+        switch(connection, on=False)
+        without = rows(connection, query)
+        switch(connection, on=True)
+        try:
+            for _ in range(10):
+                ice_cold(tables, connection, "computed")
+                before, start = scheduled(pid), time.monotonic()
+                with gained(connection) as change:
+                    assert rows(connection, query) == without
+                took = time.monotonic() - start
+                _, ready, sleeps = (b - a for a, b in zip(before, scheduled(pid)))
+                if change.blocks_issued > blocks / 4:
+                    # But for what was ahead when processors became scarce.
+                    assert change.blocks_wasted <= change.blocks_issued / 2
+                    return
+                seen.append((sleeps, ready / took))
+        finally:
+            connection.execute("DROP TABLE computed")
+    if all(ready > 0.02 for _, ready in seen):
+        pytest.skip(f"no processor to spare: {seen}")
+    pytest.fail(f"no look-ahead in {len(seen)} scans: {seen}")
+
+
 # ---------------------------------------------------------------------------
 # Parallel scans
 
