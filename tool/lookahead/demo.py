@@ -87,7 +87,12 @@ def result_table(outcomes: Sequence[Outcome]) -> Table:
     for column in ("without ms", "with ms", "ratio", "waits ms", "blocks read", "ahead", "wasted"):
         table.add_column(column, justify="right")
     table.add_column("")
-    styles = {"faster": "green", "slower": "red", "no difference": "yellow"}
+    styles = {
+        "faster": "green",
+        "slower": "red",
+        "no difference": "yellow",
+        "cannot tell": "yellow",
+    }
     for outcome in outcomes:
         seen = outcome.counters
         waits = [milliseconds(outcome.median(arm, "waits_ms")) for arm in ARMS]
@@ -116,6 +121,11 @@ def conclusions(outcomes: Sequence[Outcome], pairs: int) -> list[str]:
             continue
         if outcome.verdict == "slower":
             lines.append(f"SLOWER: {outcome.query.title} ({outcome.ratio:.2f}).")
+        elif outcome.verdict == "cannot tell":
+            lines.append(
+                f"{pairs} pairs cannot tell: {outcome.query.title} ({outcome.ratio:.2f},"
+                " but the runs overlap)."
+            )
         elif outcome.query.expect == "no loss":
             lines.append(f"Nothing to gain and nothing lost: {outcome.query.title}.")
         else:

@@ -68,11 +68,12 @@ def judge(stock: list[float], lookahead: list[float]) -> str:
     """Say what two or three pairs of runs can say.
 
     With so few runs the only safe statement is that every run of one arm beat
-    every run of the other, and by more than a busy machine explains.
+    every run of the other, and by more than a busy machine explains.  Where the
+    medians are as far apart but the runs are not, they cannot tell.
     """
     ratio = statistics.median(stock) / statistics.median(lookahead)
     if ratio > CLEARLY and max(lookahead) < min(stock):
         return "faster"
     if ratio < 1 / CLEARLY and max(stock) < min(lookahead):
         return "slower"
-    return "no difference"
+    return "no difference" if 1 / CLEARLY <= ratio <= CLEARLY else "cannot tell"

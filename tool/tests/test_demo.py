@@ -33,6 +33,9 @@ def outcome(stock: list[float], lookahead: list[float], *, issued: int | None) -
         ([164, 160], [128, 130], 1, "faster"),
         ([164, 160], [128, 130], None, "faster"),
         ([128, 130], [164, 160], 0, "slower"),
+        ([42, 45], [80, 44], 0, "cannot tell"),
+        ([80, 44], [42, 45], 1, "cannot tell"),
+        ([42, 45], [44, 43], 0, "no difference"),
     ],
 )
 def test_no_credit_for_what_it_did_not_read(
@@ -44,3 +47,4 @@ def test_no_credit_for_what_it_did_not_read(
     said = conclusions([found], 2)
     assert said[0].startswith("1 of 1" if verdict == "faster" else "0 of 1")
     assert ("SLOWER" in "".join(said)) == (verdict == "slower")
+    assert ("cannot tell" in "".join(said)) == (verdict == "cannot tell")
