@@ -146,12 +146,28 @@ la_end_of(uint32 file)
 }
 
 /*
+ * The table that the planner will know a file by.  To refresh a materialized
+ * view the server fills a table that it names after the view's number, and then
+ * has the two exchange their files.
+ */
+static Oid
+la_note_table(Relation rel)
+{
+	const char *name = RelationGetRelationName(rel);
+	unsigned int other;
+
+	if (sscanf(name, "pg_temp_%u", &other) == 1)
+		return (Oid) other;
+	return RelationGetRelid(rel);
+}
+
+/*
  * Note that we have added this page, as the last one.
  */
 void
 la_spare_note(Relation rel, BlockNumber last)
 {
-	uint32		table = la_note_key(RelationGetRelid(rel));
+	uint32		table = la_note_key(la_note_table(rel));
 	uint32		file = la_note_key(rel->rd_rel->relfilenode);
 
 	pg_atomic_write_u64(la_note_of(table), la_note(table, last));

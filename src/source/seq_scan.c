@@ -31,20 +31,21 @@
  *	-	when it computes for LA_HEAVY_NS and more per block, and a worker of
  *		the service can copy meanwhile: aggregates became a fifth faster, while
  *		a mere count became a tenth slower.  It need not have waited for that,
- *		but it takes a processor that nobody else wants: if the scan had to
- *		wait for its own, look-ahead does not begin so, and ends if it did.
+ *		but it takes a processor that nobody else wants, and workers that have
+ *		time: if the scan had to wait for its own processor, look-ahead does not
+ *		begin so.  Where it is slower then, or waits for workers or for a
+ *		processor, or computes less, it rests, each time for longer.
  *
  * Parallel scans defeat the kernel's read-ahead, and direct I/O has none: they
  * begin at once.
  *
  * From then on the frontier is kept in front of the scan: see
  * window/frontier.c.  If the blocks turn out to be in shared buffers it rests
- * until the scan waits again.
+ * until the scan waits again, or computes and reads again.
  *
  *		WATCHING ---- worth it ------> LOOKING <--- waited --- RESTING
  *			^							  |  `--- all there ------^
  *			'---- the scan starts anew ---'
- *			'-- processors became scarce -'
  *		OUT: no method, other direction, addresses that are no blocks, an error,
  *		or LA_SEQ_GIVE_UP blocks without a reason to begin; the server's own
  *		function is put back
@@ -110,14 +111,36 @@ la_seq_scan_register(MemoryContext query_context, SeqScanState *node)
 /* A serial scan of buffered files is timed for so many blocks. */
 #define LA_SEQ_MEASURE		2048
 
-/* It computes much if it does so for this long per block, with all it does. */
+/*
+ * It computes much if it does so for this long per block, with all it does; and
+ * so much that nothing is to be won by having a block copied.
+ */
 #define LA_HEAVY_NS			5000
+#define LA_HEAVY_MOST_NS	200000
 
-/* Of its time it may have had to wait for a processor: a 20th to begin, ... */
+/* Of the time that it wanted to run it may have had to wait for a 20th, ... */
 #define LA_SPARE_PART		20
 
-/* ... and a tenth to go on. */
-#define LA_SCARCE_PART		10
+/* ... and for a quarter while it looks ahead: the workers want one as well. */
+#define LA_SCARCE_PART		4
+
+/* Clearly slower than a time in which there was no look-ahead: by a sixth. */
+#define LA_SLOWER(ns)		((ns) / 6 * 7)
+
+/* Blocks of the workers' rings that there must be for each of all owners. */
+#define LA_HEAVY_SHARE		256
+
+/* A worker that has so many blocks to read has no time for such a scan. */
+#define LA_HEAVY_QUEUE		512
+
+/*
+ * It is judged by so many blocks while it looks ahead: a turn of another process
+ * takes some milliseconds, and should not decide.
+ */
+#define LA_HEAVY_MEASURE	(4 * LA_SEQ_MEASURE)
+
+/* It rests for so many blocks when that was no good, and ever longer. */
+#define LA_HEAVY_HOLD		(4 * LA_SEQ_MEASURE)
 
 /* A scan that has not begun to look ahead after so many blocks never does. */
 #define LA_SEQ_GIVE_UP		32768
@@ -151,6 +174,9 @@ typedef struct LaSeqScan
 	int			waits;
 	LaTimeMeter meter;			/* see la_seq_is_worth_it() */
 	bool		is_heavy;		/* began because it computes much */
+	int64		alone_ns;		/* per block, when it read by itself */
+	uint64		hold;			/* blocks that it rested for the last time */
+	uint64		hold_until;		/* position up to which it rests */
 	bool		is_paused;		/* the executor was away from the plan */
 	bool		has_waited;		/* before that, and it was not looked at yet */
 	int64		reads;			/* la_blocks_read(), when we looked last */
@@ -329,6 +355,7 @@ la_seq_begin(LaSeqScan *scan, BlockNumber blkno)
 	scan->waits = 0;
 	scan->meter.is_begun = false;
 	scan->is_heavy = false;
+	scan->hold = scan->hold_until = 0;
 	scan->is_paused = scan->has_waited = false;
 	scan->reads = la_blocks_read();
 	scan->sleeps = la_sleeps();
@@ -395,15 +422,60 @@ la_seq_resume(LaSeqScan *scan)
 
 /*
  * Does the scan compute so much that a worker had better copy for it?  Most
- * blocks must have been read, so that there is something to copy.
+ * blocks must have been read, so that there is something to copy, and it must
+ * be computing that it does, and not waiting for its client.  There must be a
+ * processor to spare, as far as we know, and workers that have time.
  */
 static bool
-la_seq_is_heavy(const LaSeqScan *scan, const LaTimes *spent)
+la_seq_is_heavy(LaSeqScan *scan, const LaTimes *spent)
 {
+	int64		wanted_ns = spent->cpu_ns + spent->ready_ns;
+
+	scan->alone_ns = spent->wall_ns / spent->blocks;
 	return scan->frontier.method->id == LA_METHOD_WORKER &&
-		spent->reads >= LA_SEQ_MEASURE / 2 &&
-		spent->cpu_ns >= (int64) LA_HEAVY_NS * LA_SEQ_MEASURE &&
-		spent->ready_ns <= spent->wall_ns / LA_SPARE_PART;
+		spent->reads >= spent->blocks / 2 &&
+		spent->cpu_ns >= LA_HEAVY_NS * spent->blocks &&
+		spent->cpu_ns <= LA_HEAVY_MOST_NS * spent->blocks &&
+		spent->cpu_ns >= spent->wall_ns / 2 &&
+		spent->ready_ns >= 0 &&
+		spent->ready_ns <= wanted_ns / LA_SPARE_PART &&
+		la_owner_share() >= LA_HEAVY_SHARE &&
+		!la_queues_are_long(LA_HEAVY_QUEUE);
+}
+
+/*
+ * A scan that looks ahead because it computes much: is that no good any more?
+ * It is slower than it was without, processors have become scarce, workers do
+ * not keep up with it, or it does not compute so much now (it has nothing to
+ * copy itself).
+ */
+static bool
+la_seq_is_vain(LaSeqScan *scan)
+{
+	LaTimes		spent;
+
+	if (!la_time_measure(&scan->meter, scan->position, LA_HEAVY_MEASURE,
+						 &spent))
+		return false;
+	return spent.ready_ns < 0 ||
+		spent.wall_ns > LA_SLOWER(scan->alone_ns * spent.blocks) ||
+		spent.ready_ns > (spent.cpu_ns + spent.ready_ns) / LA_SCARCE_PART ||
+		spent.cpu_ns < LA_HEAVY_NS / 2 * spent.blocks ||
+		la_waited_much(&spent);
+}
+
+/*
+ * May one that rests look ahead again?  It need not wait for that.
+ */
+static bool
+la_seq_is_heavy_again(LaSeqScan *scan)
+{
+	LaTimes		spent;
+
+	return la_time_measure(&scan->meter, scan->position, LA_SEQ_MEASURE,
+						   &spent) &&
+		scan->position >= scan->hold_until &&
+		(la_seq_is_heavy(scan, &spent) || la_waited_much(&spent));
 }
 
 /*
@@ -427,20 +499,6 @@ la_seq_is_worth_it(LaSeqScan *scan)
 		return true;
 	scan->is_heavy = la_seq_is_heavy(scan, &spent);
 	return scan->is_heavy;
-}
-
-/*
- * Does the scan look ahead only because it computes much, and is there no
- * processor to spare any more?
- */
-static bool
-la_seq_takes_a_processor(LaSeqScan *scan)
-{
-	LaTimes		spent;
-
-	return scan->is_heavy &&
-		la_time_measure(&scan->meter, scan->position, LA_SEQ_MEASURE, &spent) &&
-		spent.ready_ns > spent.wall_ns / LA_SCARCE_PART;
 }
 
 /*
@@ -472,9 +530,11 @@ la_seq_check(LaSeqScan *scan)
 			break;
 
 		case LA_SEQ_LOOKING:
-			if (la_seq_takes_a_processor(scan))
+			if (scan->is_heavy && la_seq_is_vain(scan))
 			{
-				la_seq_end(scan, LA_SEQ_WATCHING);
+				scan->hold = Max(2 * scan->hold, LA_HEAVY_HOLD);
+				scan->hold_until = scan->position + scan->hold;
+				scan->state = LA_SEQ_RESTING;
 				return;
 			}
 			if (waited)
@@ -485,7 +545,7 @@ la_seq_check(LaSeqScan *scan)
 			break;
 
 		case LA_SEQ_RESTING:
-			if (!waited)
+			if (scan->is_heavy ? !la_seq_is_heavy_again(scan) : !waited)
 				return;
 			scan->state = LA_SEQ_LOOKING;
 			break;
@@ -696,7 +756,10 @@ la_seq_scan_pause(LaFollowed *followed)
 	if (scan->has_begun && !scan->is_paused && la_seq_waited(scan))
 		scan->has_waited = true;
 	scan->is_paused = true;
-	scan->meter.is_begun = false;
+	if (scan->is_heavy)
+		la_time_pause(&scan->meter);
+	else
+		scan->meter.is_begun = false;
 }
 
 /*

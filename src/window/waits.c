@@ -97,7 +97,7 @@ la_cpu_ns(void)
 }
 
 /*
- * How long was this process ready to run so far, while others ran?  0 if the
+ * How long was this process ready to run so far, while others ran?  -1 if the
  * kernel does not say.  Costs three system calls.
  */
 static int64
@@ -110,16 +110,16 @@ la_ready_ns(void)
 	int			fd = BasicOpenFile("/proc/self/schedstat", O_RDONLY);
 
 	if (fd < 0)
-		return 0;
+		return -1;
 	nread = read(fd, line, sizeof(line) - 1);
 	(void) close(fd);
 	if (nread <= 0)
-		return 0;
+		return -1;
 	line[nread] = '\0';
 	ready = strchr(line, ' ');
-	return ready != NULL ? (int64) strtoll(ready, NULL, 10) : 0;
+	return ready != NULL ? (int64) strtoll(ready, NULL, 10) : -1;
 #else
-	return 0;
+	return -1;
 #endif
 }
 
@@ -129,7 +129,7 @@ la_ready_ns(void)
 int64
 la_busy_ns(void)
 {
-	return la_cpu_ns() + la_ready_ns();
+	return la_cpu_ns() + Max(la_ready_ns(), 0);
 }
 
 /*
@@ -144,9 +144,36 @@ la_wall_ns(void)
 	return (int64) (INSTR_TIME_GET_DOUBLE(now) * 1e9);
 }
 
+static void
+la_times_now(LaTimes *now)
+{
+	now->wall_ns = la_wall_ns();
+	now->cpu_ns = la_cpu_ns();
+	now->ready_ns = la_ready_ns();
+	now->reads = la_blocks_read();
+	now->blocks = 0;
+}
+
 /*
- * What the scan did while it came over its last "length" blocks.  Measures
- * again and again; returns false until there is a result.
+ * Add to "sum" what was spent from "start" to "now".  Once it is not known how
+ * long the process was ready to run, it stays so.
+ */
+static void
+la_times_add(LaTimes *sum, const LaTimes *start, const LaTimes *now)
+{
+	sum->wall_ns += now->wall_ns - start->wall_ns;
+	sum->cpu_ns += now->cpu_ns - start->cpu_ns;
+	sum->reads += now->reads - start->reads;
+	if (sum->ready_ns < 0 || start->ready_ns < 0 ||
+		now->ready_ns < start->ready_ns)
+		sum->ready_ns = -1;
+	else
+		sum->ready_ns += now->ready_ns - start->ready_ns;
+}
+
+/*
+ * What the scan did while it came over its last "length" blocks, or more.
+ * Measures again and again; returns false until there is a result.
  */
 bool
 la_time_measure(LaTimeMeter *meter, uint64 position, uint64 length,
@@ -155,21 +182,41 @@ la_time_measure(LaTimeMeter *meter, uint64 position, uint64 length,
 	bool		was_begun = meter->is_begun;
 	LaTimes		now;
 
+	if (was_begun && meter->is_paused)
+	{
+		la_times_now(&meter->start);
+		meter->is_paused = false;
+	}
 	if (was_begun && position - meter->from < length)
 		return false;
 
-	now.wall_ns = la_wall_ns();
-	now.cpu_ns = la_cpu_ns();
-	now.ready_ns = la_ready_ns();
-	now.reads = la_blocks_read();
-	spent->wall_ns = now.wall_ns - meter->start.wall_ns;
-	spent->cpu_ns = now.cpu_ns - meter->start.cpu_ns;
-	spent->ready_ns = now.ready_ns - meter->start.ready_ns;
-	spent->reads = now.reads - meter->start.reads;
-	meter->start = now;
-	meter->from = position;
+	la_times_now(&now);
+	if (was_begun)
+	{
+		*spent = meter->before;
+		la_times_add(spent, &meter->start, &now);
+		spent->blocks = (int64) (position - meter->from);
+	}
+	memset(meter, 0, sizeof(*meter));
 	meter->is_begun = true;
+	meter->from = position;
+	meter->start = now;
 	return was_begun;
+}
+
+/*
+ * The time that begins is not the scan's, until it is measured again.
+ */
+void
+la_time_pause(LaTimeMeter *meter)
+{
+	LaTimes		now;
+
+	if (!meter->is_begun || meter->is_paused)
+		return;
+	la_times_now(&now);
+	la_times_add(&meter->before, &meter->start, &now);
+	meter->is_paused = true;
 }
 
 /*
@@ -181,6 +228,6 @@ la_time_measure(LaTimeMeter *meter, uint64 position, uint64 length,
 bool
 la_waited_much(const LaTimes *spent)
 {
-	return spent->wall_ns - spent->cpu_ns - spent->ready_ns >
+	return spent->wall_ns - spent->cpu_ns - Max(spent->ready_ns, 0) >
 		LA_WORTH_NS(spent->wall_ns);
 }

@@ -39,23 +39,28 @@ typedef struct LaTimes
 {
 	int64		wall_ns;
 	int64		cpu_ns;			/* it computed */
-	int64		ready_ns;		/* it would have, but others did */
+	int64		ready_ns;		/* it would have, but others did; -1: unknown */
 	int64		reads;			/* la_blocks_read() */
+	int64		blocks;			/* that the scan came over */
 } LaTimes;
 
 /*
  * Measures what a scan does with its time.  Zero it to begin; clear is_begun
- * when time has passed that is not the scan's.
+ * to begin again, or call la_time_pause() when time begins that is not the
+ * scan's.
  */
 typedef struct LaTimeMeter
 {
 	bool		is_begun;
+	bool		is_paused;
 	uint64		from;			/* position of the scan then */
-	LaTimes		start;			/* of the process then */
+	LaTimes		start;			/* of the process then, or after the pause */
+	LaTimes		before;			/* spent before the last pause */
 } LaTimeMeter;
 
 extern bool la_time_measure(LaTimeMeter *meter, uint64 position,
 							uint64 length, LaTimes *spent);
+extern void la_time_pause(LaTimeMeter *meter);
 extern bool la_waited_much(const LaTimes *spent);
 extern void la_usage(LaUsage *usage);
 extern long la_sleeps(void);
