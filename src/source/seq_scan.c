@@ -124,7 +124,7 @@ la_seq_scan_register(MemoryContext query_context, SeqScanState *node)
 /* ... and for a quarter while it looks ahead: the workers want one as well. */
 #define LA_SCARCE_PART		4
 
-/* Clearly slower than a time in which there was no look-ahead: by a sixth. */
+/* Clearly slower than without look-ahead: by a sixth. */
 #define LA_SLOWER(ns)		((ns) / 6 * 7)
 
 /* Blocks of the workers' rings that there must be for each of all owners. */
@@ -134,8 +134,8 @@ la_seq_scan_register(MemoryContext query_context, SeqScanState *node)
 #define LA_HEAVY_QUEUE		512
 
 /*
- * It is judged by so many blocks while it looks ahead: a turn of another process
- * takes some milliseconds, and should not decide.
+ * It is judged by so many blocks while it looks ahead: a turn of another
+ * process takes some milliseconds, and should not decide.
  */
 #define LA_HEAVY_MEASURE	(4 * LA_SEQ_MEASURE)
 
@@ -174,7 +174,7 @@ typedef struct LaSeqScan
 	int			waits;
 	LaTimeMeter meter;			/* see la_seq_is_worth_it() */
 	bool		is_heavy;		/* began because it computes much */
-	int64		alone_ns;		/* per block, when it read by itself */
+	int64		alone_ns;		/* per block, when it read itself */
 	uint64		hold;			/* blocks that it rested for the last time */
 	uint64		hold_until;		/* position up to which it rests */
 	bool		is_paused;		/* the executor was away from the plan */
