@@ -229,6 +229,22 @@ def scheduled(pid: int) -> tuple[float, float, int]:
     return int(ran) / 1e9, int(ready) / 1e9, int(sleeps)
 
 
+@contextmanager
+def sharing_its_processor(pid: int, hogs: int) -> Iterator[None]:
+    """A process has so many others beside it on the one processor that it may use."""
+    processor = {min(os.sched_getaffinity(0))}
+    command = [sys.executable, "-c", "while True: pass"]
+    running = [subprocess.Popen(command) for _ in range(hogs)]
+    try:
+        for one in (pid, *(hog.pid for hog in running)):
+            os.sched_setaffinity(one, processor)
+        yield
+    finally:
+        for hog in running:
+            hog.kill()
+            hog.wait()
+
+
 def test_a_lost_processor_is_no_wait(tables: Cluster) -> None:
     """A scan that shares its processor does not wait for storage more than before."""
     # Much to compute for each block: there is little to wait for in this.
@@ -240,27 +256,21 @@ def test_a_lost_processor_is_no_wait(tables: Cluster) -> None:
         )
         scanning(connection, **{"pg_lookahead.start_after": 1})
         pid = connection.info.backend_pid
-        processor = {min(os.sched_getaffinity(0))}
-        hogs = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(8)]
         try:
-            for one in (pid, *(hog.pid for hog in hogs)):
-                os.sched_setaffinity(one, processor)
-            switch(connection, on=False)
-            ice_cold(tables, connection, "not_alone")
-            before, start = scheduled(pid), time.monotonic()
-            without = rows(connection, query)
-            took = time.monotonic() - start
-            ran, ready, sleeps = (b - a for a, b in zip(before, scheduled(pid)))
-            switch(connection, on=True)
-            blocks = blocks_of(connection, "not_alone")
-            with gained(connection) as change:
-                for _ in range(5):
-                    ice_cold(tables, connection, "not_alone")
-                    assert rows(connection, query) == without
+            with sharing_its_processor(pid, hogs=8):
+                switch(connection, on=False)
+                ice_cold(tables, connection, "not_alone")
+                before, start = scheduled(pid), time.monotonic()
+                without = rows(connection, query)
+                took = time.monotonic() - start
+                ran, ready, sleeps = (b - a for a, b in zip(before, scheduled(pid)))
+                switch(connection, on=True)
+                blocks = blocks_of(connection, "not_alone")
+                with gained(connection) as change:
+                    for _ in range(5):
+                        ice_cold(tables, connection, "not_alone")
+                        assert rows(connection, query) == without
         finally:
-            for hog in hogs:
-                hog.kill()
-                hog.wait()
             connection.execute("DROP TABLE not_alone")
         if sleeps < 2 or ready < took * 0.45 or took - ran - ready > took * 0.25:
             pytest.skip(f"{sleeps} sleeps; ran {ran:.2f}, ready {ready:.2f} of {took:.2f} s")
@@ -311,8 +321,9 @@ def test_workers_copy_for_a_scan_that_computes(tables: Cluster, resident: bool) 
                 assert change.blocks_wasted == 0
                 return
             seen.append((ran, ready, sleeps, change.blocks_issued))
-    if all(ready > ran / 50 for ran, ready, _, _ in seen):
-        pytest.skip(f"no processor to spare: {seen}")
+    # Nor is there anything to win where a block takes very long, as under Valgrind.
+    if all(ready > ran / 50 or ran > blocks * 150e-6 for ran, ready, _, _ in seen):
+        pytest.skip(f"no processor to spare, or all too slow: {seen}")
     pytest.fail(f"no look-ahead of {blocks} blocks: {seen}")
 
 
@@ -320,21 +331,13 @@ def test_no_copying_where_processors_are_scarce(tables: Cluster) -> None:
     """A scan that has to wait for its own processor leaves the workers alone."""
     with computing(tables) as (connection, _):
         pid = connection.info.backend_pid
-        processor = {min(os.sched_getaffinity(0))}
-        hogs = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(4)]
-        try:
-            for one in (pid, *(hog.pid for hog in hogs)):
-                os.sched_setaffinity(one, processor)
+        with sharing_its_processor(pid, hogs=4):
             before = scheduled(pid)
             cold(connection, "computed")
             with gained(connection) as change:
                 rows(connection, COMPUTE)
             ran, ready, _ = (b - a for a, b in zip(before, scheduled(pid)))
-        finally:
-            for hog in hogs:
-                hog.kill()
-                hog.wait()
-        if ready < ran / 5:
+        if ready < ran / 3:
             pytest.skip(f"hogs got no processor: ran {ran:.2f}, ready {ready:.2f}")
         assert change.blocks_issued == 0
 
