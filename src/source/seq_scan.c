@@ -425,6 +425,10 @@ la_seq_resume(LaSeqScan *scan)
  * blocks must have been read, so that there is something to copy, and it must
  * be computing that it does, and not waiting for its client.  There must be a
  * processor to spare, as far as we know, and workers that have time.
+ *
+ * What we know is too little to do this unasked: beside transactions that wait
+ * for their commits the scan has a processor when it wants one, and the workers
+ * take theirs.  So it is for those who have chosen the method.
  */
 static bool
 la_seq_is_heavy(LaSeqScan *scan, const LaTimes *spent)
@@ -432,7 +436,8 @@ la_seq_is_heavy(LaSeqScan *scan, const LaTimes *spent)
 	int64		wanted_ns = spent->cpu_ns + spent->ready_ns;
 
 	scan->alone_ns = spent->wall_ns / spent->blocks;
-	return scan->frontier.method->id == LA_METHOD_WORKER &&
+	return la_method == LA_METHOD_WORKER &&
+		scan->frontier.method->id == LA_METHOD_WORKER &&
 		spent->reads >= spent->blocks / 2 &&
 		spent->cpu_ns >= LA_HEAVY_NS * spent->blocks &&
 		spent->cpu_ns <= LA_HEAVY_MOST_NS * spent->blocks &&
