@@ -30,7 +30,7 @@
  *	-	when it has waited, for a third of the time; or
  *	-	when it computes for LA_HEAVY_NS and more per block, and a worker of
  *		the service can copy meanwhile: aggregates became a fifth faster, while
- *		a mere count became a tenth slower.  It need not have waited for that,
+ *		a mere count became slower by that.  It need not have waited for it,
  *		but it takes a processor that nobody else wants, and workers that have
  *		time: if the scan had to wait for its own processor, look-ahead does not
  *		begin so.  Where it is slower then, or waits for workers or for a
@@ -421,6 +421,19 @@ la_seq_resume(LaSeqScan *scan)
 }
 
 /*
+ * What the scan does with its time while it reads by itself.  Returns false
+ * until that is known.
+ */
+static bool
+la_seq_measure_alone(LaSeqScan *scan, LaTimes *spent)
+{
+	if (!la_time_measure(&scan->meter, scan->position, LA_SEQ_MEASURE, spent))
+		return false;
+	scan->alone_ns = spent->wall_ns / spent->blocks;
+	return true;
+}
+
+/*
  * Does the scan compute so much that a worker had better copy for it?  Most
  * blocks must have been read, so that there is something to copy, and it must
  * be computing that it does, and not waiting for its client.  There must be a
@@ -431,11 +444,10 @@ la_seq_resume(LaSeqScan *scan)
  * take theirs.  So it is for those who have chosen the method.
  */
 static bool
-la_seq_is_heavy(LaSeqScan *scan, const LaTimes *spent)
+la_seq_is_heavy(const LaSeqScan *scan, const LaTimes *spent)
 {
 	int64		wanted_ns = spent->cpu_ns + spent->ready_ns;
 
-	scan->alone_ns = spent->wall_ns / spent->blocks;
 	return la_method == LA_METHOD_WORKER &&
 		scan->frontier.method->id == LA_METHOD_WORKER &&
 		spent->reads >= spent->blocks / 2 &&
@@ -477,8 +489,7 @@ la_seq_is_heavy_again(LaSeqScan *scan)
 {
 	LaTimes		spent;
 
-	return la_time_measure(&scan->meter, scan->position, LA_SEQ_MEASURE,
-						   &spent) &&
+	return la_seq_measure_alone(scan, &spent) &&
 		scan->position >= scan->hold_until &&
 		(la_seq_is_heavy(scan, &spent) || la_waited_much(&spent));
 }
@@ -498,7 +509,7 @@ la_seq_is_worth_it(LaSeqScan *scan)
 		 pg_atomic_read_u32(&ref->owner->started) != 0);
 	if (scan->is_parallel || la_direct_io() || la_start_after == 0)
 		return has_waited;
-	if (!la_time_measure(&scan->meter, scan->position, LA_SEQ_MEASURE, &spent))
+	if (!la_seq_measure_alone(scan, &spent))
 		return false;
 	if (has_waited && la_waited_much(&spent))
 		return true;

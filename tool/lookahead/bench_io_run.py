@@ -42,7 +42,7 @@ from .bench_measure import (
 from .bench_pairs import SPARE_BYTES, PairRunner, Progress, RunFailed, pgbench
 from .bench_result import ARMS, LOOKAHEAD, STOCK
 from .bench_store import Store
-from .data import BenchData, pgbench_name
+from .data import ACCOUNTS, BenchData, pgbench_name
 from .io_data import ServiceData
 from .read_ahead import ReadAhead
 from .servers import Server
@@ -243,7 +243,7 @@ class ServiceRunner(PairRunner[Case]):
                     if self._has_service(case, arm):
                         self._await_workers(conn, case)
                     settings[arm] = self.store.settings(conn, case.apart)
-                    one.prewarm(conn, "pgbench_accounts")
+                    one.prewarm(conn, ACCOUNTS)
                 self._pgbench_turn(case, one, [])
             for turn in range(self.scale.pgbench_turns):
                 for arm in self._order(pair + turn):

@@ -33,6 +33,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from .bench_result import LOOKAHEAD, STOCK
+from .data import ACCOUNTS as ACCOUNTS
 from .huge_pages import OF_TWO_SERVERS
 from .servers import Server
 
@@ -49,7 +50,6 @@ DEFAULT_ROWS = 10_000_000
 # Tables.
 BUILT = "built"
 GROWN = "grown"
-ACCOUNTS = "pgbench_accounts"
 
 # Random keys of `grown` are from 0 to this.
 LAST_KEY = 1_000_000_000

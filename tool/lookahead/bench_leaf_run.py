@@ -50,7 +50,6 @@ from .bench_pairs import (
 from .bench_result import ARMS
 from .bench_run import CACHED_ROWS, trimmed
 from .bench_store import Store
-from .data import pgbench_name
 
 # Of pgbench: transactions that load code and catalogs, and the two seeds.
 WARM_TRANSACTIONS = 20
@@ -303,26 +302,11 @@ class LeafRunner(PairRunner[Case]):
     # -- pgbench in shared buffers ------------------------------------------------
 
     def _pgbench_pair(self, batch: list[Case], pair: int) -> None:
-        """Run pgbench on both servers by turns."""
         (case,) = batch
-        if all(self.store.has_run(case.id, pair, arm) for arm in ARMS):
-            return
-        settings = {}
-        needed = [pgbench_name(self.scale.pgbench_scale)]
-        data = self.data[case.server].for_pgbench()
-        with self._both(data, needed, lambda _: case.conf, pair) as arms:
-            for arm, one in arms.items():
-                with one.connect() as conn:
-                    settings[arm] = self.store.settings(conn)
-                    one.prewarm(conn, case.table)
-            tps = self._pgbench_by_turns(arms, case.clients, self.scale.pgbench_turns)
-        for arm in ARMS:
-            self._record(
-                case, pair, arm, "shared buffers", settings[arm],
-                # Of 1,000 transactions.
-                elapsed_ms=round(1e6 / max(tps[arm]), 3),
-                tps=tps[arm],
-            )  # fmt: skip
+        self._pgbench_cached(
+            case, pair, self.data[case.server].for_pgbench(), case.conf,
+            scale=self.scale.pgbench_scale, clients=case.clients, turns=self.scale.pgbench_turns,
+        )  # fmt: skip
 
 
 def waited_in(

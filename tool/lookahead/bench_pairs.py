@@ -17,7 +17,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from .bench_measure import PlanRejected, answer_digest, one_processor, postmaster_of
 from .bench_result import ARMS, LOOKAHEAD
 from .bench_store import Store, now
-from .data import BenchData
+from .data import ACCOUNTS, BenchData, pgbench_name
 from .errors import LookaheadError
 
 # Memory beside the blocks that are read: shared buffers, a backend's own.
@@ -130,6 +130,35 @@ class PairRunner(Generic[CellT]):
         finally:
             for one in arms.values():
                 one.stop()
+
+    def _pgbench_cached(
+        self,
+        cell: CellT,
+        pair: int,
+        data: BenchData,
+        conf: dict[str, str],
+        *,
+        scale: int,
+        clients: int,
+        turns: int,
+    ) -> None:
+        """Make a pair of runs of pgbench -S, everything in shared buffers."""
+        if all(self.store.has_run(cell.id, pair, arm) for arm in ARMS):
+            return
+        settings = {}
+        with self._both(data, [pgbench_name(scale)], lambda _: conf, pair) as arms:
+            for arm, one in arms.items():
+                with one.connect() as conn:
+                    settings[arm] = self.store.settings(conn)
+                    one.prewarm(conn, ACCOUNTS)
+            tps = self._pgbench_by_turns(arms, clients, turns)
+        for arm in ARMS:
+            self._record(
+                cell, pair, arm, "shared buffers", settings[arm],
+                # Of 1,000 transactions.
+                elapsed_ms=round(1e6 / max(tps[arm]), 3),
+                tps=tps[arm],
+            )  # fmt: skip
 
     def _pgbench_by_turns(
         self, arms: dict[str, BenchData], clients: int, turns: int

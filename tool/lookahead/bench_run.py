@@ -44,7 +44,7 @@ from .bench_measure import (
 from .bench_pairs import SPARE_BYTES, PairRunner, Progress, RunFailed
 from .bench_result import ARMS
 from .bench_store import Store
-from .data import WARM_TABLE, BenchData, pgbench_name
+from .data import WARM_TABLE, BenchData
 
 # The planner is held to plain index scans; both arms say this in the session.
 PLANNER = (
@@ -270,22 +270,9 @@ class Runner(PairRunner[Cell]):
     # -- pgbench ------------------------------------------------------------
 
     def _pgbench_pair(self, batch: list[Cell], pair: int) -> None:
-        """Run pgbench on both servers by turns."""
         (cell,) = batch
-        if all(self.store.has_run(cell.id, pair, arm) for arm in ARMS):
-            return
         assert cell.clients is not None
-        settings = {}
-        needed = [pgbench_name(self.scale.pgbench_scale)]
-        with self._both(self.data[cell.server], needed, lambda _: cell.conf, pair) as arms:
-            for arm, data in arms.items():
-                with self._connect(data) as conn:
-                    settings[arm] = self.store.settings(conn)
-                    data.prewarm(conn, "pgbench_accounts")
-            tps = self._pgbench_by_turns(arms, cell.clients, self.scale.pgbench_turns)
-        for arm in ARMS:
-            self._record(
-                cell, pair, arm, "shared buffers", settings[arm],
-                elapsed_ms=round(1e6 / max(tps[arm]), 3),
-                tps=tps[arm],
-            )  # fmt: skip
+        self._pgbench_cached(
+            cell, pair, self.data[cell.server], cell.conf, scale=self.scale.pgbench_scale,
+            clients=cell.clients, turns=self.scale.pgbench_turns,
+        )  # fmt: skip

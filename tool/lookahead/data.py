@@ -62,6 +62,9 @@ LOAD_SHARED_BUFFERS = "1GB"
 # With a scale behind it, the name of pgbench's tables.
 PGBENCH = "pgbench "
 
+# The one of them that is read.
+ACCOUNTS = "pgbench_accounts"
+
 LOADER_FILES = ("bench_create_table", "bench_fill_table")
 
 Progress = Callable[[str], None]
