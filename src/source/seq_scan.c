@@ -118,6 +118,16 @@ la_seq_scan_register(MemoryContext query_context, SeqScanState *node)
 #define LA_HEAVY_NS			5000
 #define LA_HEAVY_MOST_NS	200000
 
+/* It looks around, for who else wants processors, once in so many blocks. */
+#define LA_LOOK_BLOCKS		128
+
+/*
+ * So many processors must be idle for the workers when it begins; once they
+ * work, so many may be lacking.
+ */
+#define LA_IDLE_ENOUGH		0.75
+#define LA_IDLE_LACKING		(-1.0)
+
 /* Of the time that it wanted to run it may have had to wait for a 20th, ... */
 #define LA_SPARE_PART		20
 
@@ -174,6 +184,7 @@ typedef struct LaSeqScan
 	int			waits;
 	LaTimeMeter meter;			/* see la_seq_is_worth_it() */
 	bool		is_heavy;		/* began because it computes much */
+	uint64		looked_at;		/* position / LA_LOOK_BLOCKS, the last time */
 	int64		alone_ns;		/* per block, when it read itself */
 	uint64		hold;			/* blocks that it rested for the last time */
 	uint64		hold_until;		/* position up to which it rests */
@@ -421,12 +432,25 @@ la_seq_resume(LaSeqScan *scan)
 }
 
 /*
+ * Look now and then for what else the machine has to do.
+ */
+static void
+la_seq_look_around(LaSeqScan *scan)
+{
+	if (scan->position / LA_LOOK_BLOCKS == scan->looked_at)
+		return;
+	scan->looked_at = scan->position / LA_LOOK_BLOCKS;
+	la_time_look_around(&scan->meter);
+}
+
+/*
  * What the scan does with its time while it reads by itself.  Returns false
  * until that is known.
  */
 static bool
 la_seq_measure_alone(LaSeqScan *scan, LaTimes *spent)
 {
+	la_seq_look_around(scan);
 	if (!la_time_measure(&scan->meter, scan->position, LA_SEQ_MEASURE, spent))
 		return false;
 	scan->alone_ns = spent->wall_ns / spent->blocks;
@@ -436,26 +460,24 @@ la_seq_measure_alone(LaSeqScan *scan, LaTimes *spent)
 /*
  * Does the scan compute so much that a worker had better copy for it?  Most
  * blocks must have been read, so that there is something to copy, and it must
- * be computing that it does, and not waiting for its client.  There must be a
- * processor to spare, as far as we know, and workers that have time.
- *
- * What we know is too little to do this unasked: beside transactions that wait
- * for their commits the scan has a processor when it wants one, and the workers
- * take theirs.  So it is for those who have chosen the method.
+ * be computing that it does, and not waiting for its client.  There must be
+ * workers that have time, and a processor to spare.  That the scan has its own
+ * whenever it wants it does not say so: beside transactions that wait for their
+ * commits it has, and the workers would take theirs.
  */
 static bool
 la_seq_is_heavy(const LaSeqScan *scan, const LaTimes *spent)
 {
 	int64		wanted_ns = spent->cpu_ns + spent->ready_ns;
 
-	return la_method == LA_METHOD_WORKER &&
-		scan->frontier.method->id == LA_METHOD_WORKER &&
+	return scan->frontier.method->id == LA_METHOD_WORKER &&
 		spent->reads >= spent->blocks / 2 &&
 		spent->cpu_ns >= LA_HEAVY_NS * spent->blocks &&
 		spent->cpu_ns <= LA_HEAVY_MOST_NS * spent->blocks &&
 		spent->cpu_ns >= spent->wall_ns / 2 &&
 		spent->ready_ns >= 0 &&
 		spent->ready_ns <= wanted_ns / LA_SPARE_PART &&
+		la_idle_processors(spent) >= LA_IDLE_ENOUGH &&
 		la_owner_share() >= LA_HEAVY_SHARE &&
 		!la_queues_are_long(LA_HEAVY_QUEUE);
 }
@@ -471,12 +493,14 @@ la_seq_is_vain(LaSeqScan *scan)
 {
 	LaTimes		spent;
 
+	la_seq_look_around(scan);
 	if (!la_time_measure(&scan->meter, scan->position, LA_HEAVY_MEASURE,
 						 &spent))
 		return false;
 	return spent.ready_ns < 0 ||
 		spent.wall_ns > LA_SLOWER(scan->alone_ns * spent.blocks) ||
 		spent.ready_ns > (spent.cpu_ns + spent.ready_ns) / LA_SCARCE_PART ||
+		la_idle_processors(&spent) < LA_IDLE_LACKING ||
 		spent.cpu_ns < LA_HEAVY_NS / 2 * spent.blocks ||
 		la_waited_much(&spent);
 }

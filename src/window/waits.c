@@ -97,17 +97,17 @@ la_cpu_ns(void)
 }
 
 /*
- * How long was this process ready to run so far, while others ran?  -1 if the
- * kernel does not say.  Costs three system calls.
+ * The number after the "skip"th space in the line of a file of the kernel's, -1
+ * if there is none.  Costs three system calls.
  */
 static int64
-la_ready_ns(void)
+la_kernel_number(const char *path, int skip)
 {
 #ifdef __linux__
-	char		line[128];		/* time on a processor, ready, turns */
-	char	   *ready;
+	char		line[128];
+	char	   *number = line;
 	ssize_t		nread;
-	int			fd = BasicOpenFile("/proc/self/schedstat", O_RDONLY);
+	int			fd = BasicOpenFile(path, O_RDONLY);
 
 	if (fd < 0)
 		return -1;
@@ -116,11 +116,27 @@ la_ready_ns(void)
 	if (nread <= 0)
 		return -1;
 	line[nread] = '\0';
-	ready = strchr(line, ' ');
-	return ready != NULL ? (int64) strtoll(ready, NULL, 10) : -1;
+	while (skip-- > 0)
+	{
+		number = strchr(number, ' ');
+		if (number == NULL)
+			return -1;
+		number++;
+	}
+	return (int64) strtoll(number, NULL, 10);
 #else
 	return -1;
 #endif
+}
+
+/*
+ * How long was this process ready to run so far, while others ran?  -1 if the
+ * kernel does not say.
+ */
+static int64
+la_ready_ns(void)
+{
+	return la_kernel_number("/proc/self/schedstat", 1);
 }
 
 /*
@@ -202,6 +218,41 @@ la_time_measure(LaTimeMeter *meter, uint64 position, uint64 length,
 	meter->from = position;
 	meter->start = now;
 	return was_begun;
+}
+
+/*
+ * See how many processes run or are ready to, on the whole machine.  The kernel
+ * says it for the moment, so this is to be called often while there is
+ * something to be measured; it costs some microseconds.
+ */
+void
+la_time_look_around(LaTimeMeter *meter)
+{
+	int64		running;
+
+	if (!meter->is_begun || meter->is_paused)
+		return;
+	running = la_kernel_number("/proc/loadavg", 3);
+	if (running < 0)
+		return;
+	meter->before.running += running;
+	meter->before.looks++;
+}
+
+/*
+ * Of how many processors had nobody a use, on the average?  None, if that is
+ * not known.
+ */
+double
+la_idle_processors(const LaTimes *spent)
+{
+	static long online = 0;
+
+	if (online == 0)
+		online = Max(sysconf(_SC_NPROCESSORS_ONLN), 1);
+	if (spent->looks == 0)
+		return 0;
+	return online - (double) spent->running / spent->looks;
 }
 
 /*

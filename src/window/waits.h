@@ -42,6 +42,9 @@ typedef struct LaTimes
 	int64		ready_ns;		/* it would have, but others did; -1: unknown */
 	int64		reads;			/* la_blocks_read() */
 	int64		blocks;			/* that the scan came over */
+	int64		looks;			/* la_time_look_around() in that time */
+	int64		running;		/* processes of the machine that ran or wanted
+								 * to, added up over these */
 } LaTimes;
 
 /*
@@ -60,7 +63,9 @@ typedef struct LaTimeMeter
 
 extern bool la_time_measure(LaTimeMeter *meter, uint64 position,
 							uint64 length, LaTimes *spent);
+extern void la_time_look_around(LaTimeMeter *meter);
 extern void la_time_pause(LaTimeMeter *meter);
+extern double la_idle_processors(const LaTimes *spent);
 extern bool la_waited_much(const LaTimes *spent);
 extern void la_usage(LaUsage *usage);
 extern long la_sleeps(void);
