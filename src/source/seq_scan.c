@@ -31,10 +31,11 @@
  *	-	when it computes for LA_HEAVY_NS and more per block, and a worker of
  *		the service can copy meanwhile: aggregates became a fifth faster, while
  *		a mere count became slower by that.  It need not have waited for it,
- *		but it takes a processor that nobody else wants, and workers that have
- *		time: if the scan had to wait for its own processor, look-ahead does not
- *		begin so.  Where it is slower then, or waits for workers or for a
- *		processor, or computes less, it rests, each time for longer.
+ *		but it takes another processor and workers that have time: where none of
+ *		the machine was idle, or the scan had to wait for its own, look-ahead
+ *		does not begin so.  Where it is slower then, or waits for workers or for
+ *		a processor, or others do, or it computes less, it rests, each time for
+ *		longer.
  *
  * Parallel scans defeat the kernel's read-ahead, and direct I/O has none: they
  * begin at once.
@@ -437,7 +438,8 @@ la_seq_resume(LaSeqScan *scan)
 static void
 la_seq_look_around(LaSeqScan *scan)
 {
-	if (scan->position / LA_LOOK_BLOCKS == scan->looked_at)
+	if (scan->position / LA_LOOK_BLOCKS == scan->looked_at ||
+		scan->frontier.method->id != LA_METHOD_WORKER)
 		return;
 	scan->looked_at = scan->position / LA_LOOK_BLOCKS;
 	la_time_look_around(&scan->meter);
