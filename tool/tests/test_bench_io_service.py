@@ -47,11 +47,22 @@ def test_the_issue_s_table_is_complete() -> None:
     count = {group: sum(case.group == group for case in found) for group in GROUPS}
     assert count == {
         "seqscan": 6, "seqscan-direct": 2, "tpch": 44, "vacuum": 3, "create-index": 4,
-        "bitmap": 3, "pgbench": 2, "index-scan": 1, "kill": 2,
+        "bitmap": 4, "pgbench": 2, "index-scan": 1, "kill": 2,
     }  # fmt: skip
     assert len({case.id for case in found}) == len(found)
     on_18 = {case.group for case in found if case.server == "18-test"}
     assert on_18 == {"seqscan", "bitmap"}
+
+
+def test_the_index_of_a_bitmap_scan_is_cached() -> None:
+    """In the kernel's page cache, or, where direct I/O passes that by, in shared buffers."""
+    buffered, direct = [case for case in made() if case.id.startswith("bitmap/18-test")]
+    assert direct.conf["io_method"] == "io_uring"
+    assert direct.conf["debug_io_direct"] == "data"
+    shapes = [shape_of(case, BIG) for case in (buffered, direct)]
+    assert [shape.indexes_cached for shape in shapes] == [True, False]
+    warmed = ["pg_prewarm" in " ".join(text.as_string(None) for text in s.warm) for s in shapes]
+    assert warmed == [False, True]
 
 
 def test_goals() -> None:

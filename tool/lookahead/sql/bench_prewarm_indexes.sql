@@ -1,0 +1,3 @@
+SELECT sum(pg_prewarm(indexrelid))
+FROM pg_index
+WHERE indrelid = {table}::regclass
