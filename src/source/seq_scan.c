@@ -119,8 +119,11 @@ la_seq_scan_register(MemoryContext query_context, SeqScanState *node)
 #define LA_HEAVY_NS			5000
 #define LA_HEAVY_MOST_NS	200000
 
-/* It looks around, for who else wants processors, once in so many blocks. */
-#define LA_LOOK_BLOCKS		128
+/*
+ * It looks around, for who else wants processors, once in so many blocks, out
+ * of step with the stripes of the service.
+ */
+#define LA_LOOK_BLOCKS		112
 
 /*
  * So many processors must be idle for the workers when it begins; once they
@@ -150,8 +153,9 @@ la_seq_scan_register(MemoryContext query_context, SeqScanState *node)
  */
 #define LA_HEAVY_MEASURE	(4 * LA_SEQ_MEASURE)
 
-/* It rests for so many blocks when that was no good, and ever longer. */
+/* It rests for so many blocks when that was no good, then for longer. */
 #define LA_HEAVY_HOLD		(4 * LA_SEQ_MEASURE)
+#define LA_HEAVY_MOST_HOLD	(16 * LA_HEAVY_HOLD)
 
 /* A scan that has not begun to look ahead after so many blocks never does. */
 #define LA_SEQ_GIVE_UP		32768
@@ -185,7 +189,7 @@ typedef struct LaSeqScan
 	int			waits;
 	LaTimeMeter meter;			/* see la_seq_is_worth_it() */
 	bool		is_heavy;		/* began because it computes much */
-	uint64		looked_at;		/* position / LA_LOOK_BLOCKS, the last time */
+	uint64		next_look;		/* position */
 	int64		alone_ns;		/* per block, when it read itself */
 	uint64		hold;			/* blocks that it rested for the last time */
 	uint64		hold_until;		/* position up to which it rests */
@@ -368,6 +372,7 @@ la_seq_begin(LaSeqScan *scan, BlockNumber blkno)
 	scan->meter.is_begun = false;
 	scan->is_heavy = false;
 	scan->hold = scan->hold_until = 0;
+	scan->next_look = 0;
 	scan->is_paused = scan->has_waited = false;
 	scan->reads = la_blocks_read();
 	scan->sleeps = la_sleeps();
@@ -433,16 +438,21 @@ la_seq_resume(LaSeqScan *scan)
 }
 
 /*
- * Look now and then for what else the machine has to do.
+ * What the scan does with its time over "length" blocks; meanwhile, what else
+ * the machine has to do.  Returns false until that is known.
  */
-static void
-la_seq_look_around(LaSeqScan *scan)
+static bool
+la_seq_measure(LaSeqScan *scan, uint64 length, LaTimes *spent)
 {
-	if (scan->position / LA_LOOK_BLOCKS == scan->looked_at ||
-		scan->frontier.method->id != LA_METHOD_WORKER)
-		return;
-	scan->looked_at = scan->position / LA_LOOK_BLOCKS;
-	la_time_look_around(&scan->meter);
+	if (la_time_measure(&scan->meter, scan->position, length, spent))
+		return true;
+	if (scan->position >= scan->next_look &&
+		scan->frontier.method->id == LA_METHOD_WORKER)
+	{
+		scan->next_look = scan->position + LA_LOOK_BLOCKS;
+		la_time_look_around(&scan->meter);
+	}
+	return false;
 }
 
 /*
@@ -452,8 +462,7 @@ la_seq_look_around(LaSeqScan *scan)
 static bool
 la_seq_measure_alone(LaSeqScan *scan, LaTimes *spent)
 {
-	la_seq_look_around(scan);
-	if (!la_time_measure(&scan->meter, scan->position, LA_SEQ_MEASURE, spent))
+	if (!la_seq_measure(scan, LA_SEQ_MEASURE, spent))
 		return false;
 	scan->alone_ns = spent->wall_ns / spent->blocks;
 	return true;
@@ -495,9 +504,7 @@ la_seq_is_vain(LaSeqScan *scan)
 {
 	LaTimes		spent;
 
-	la_seq_look_around(scan);
-	if (!la_time_measure(&scan->meter, scan->position, LA_HEAVY_MEASURE,
-						 &spent))
+	if (!la_seq_measure(scan, LA_HEAVY_MEASURE, &spent))
 		return false;
 	return spent.ready_ns < 0 ||
 		spent.wall_ns > LA_SLOWER(scan->alone_ns * spent.blocks) ||
@@ -508,16 +515,23 @@ la_seq_is_vain(LaSeqScan *scan)
 }
 
 /*
- * May one that rests look ahead again?  It need not wait for that.
+ * May one that rests look ahead again?  It need not wait for that; if it does
+ * wait, it goes on as one that waits.
  */
 static bool
 la_seq_is_heavy_again(LaSeqScan *scan)
 {
 	LaTimes		spent;
 
-	return la_seq_measure_alone(scan, &spent) &&
-		scan->position >= scan->hold_until &&
-		(la_seq_is_heavy(scan, &spent) || la_waited_much(&spent));
+	if (!la_seq_measure_alone(scan, &spent))
+		return false;
+	if (la_waited_much(&spent))
+	{
+		scan->is_heavy = false;
+		return true;
+	}
+	return scan->position >= scan->hold_until &&
+		la_seq_is_heavy(scan, &spent);
 }
 
 /*
@@ -574,7 +588,8 @@ la_seq_check(LaSeqScan *scan)
 		case LA_SEQ_LOOKING:
 			if (scan->is_heavy && la_seq_is_vain(scan))
 			{
-				scan->hold = Max(2 * scan->hold, LA_HEAVY_HOLD);
+				scan->hold = Min(Max(2 * scan->hold, LA_HEAVY_HOLD),
+								 LA_HEAVY_MOST_HOLD);
 				scan->hold_until = scan->position + scan->hold;
 				scan->state = LA_SEQ_RESTING;
 				return;

@@ -18,6 +18,9 @@
 #include "postgres.h"
 
 #include <fcntl.h>
+#ifdef __linux__
+#include <sched.h>
+#endif
 #include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
@@ -230,13 +233,33 @@ la_time_look_around(LaTimeMeter *meter)
 {
 	int64		running;
 
-	if (!meter->is_begun || meter->is_paused)
+	/* Nor is there much to be judged by where the kernel tells nothing. */
+	if (!meter->is_begun || meter->is_paused || meter->start.ready_ns < 0)
 		return;
 	running = la_kernel_number("/proc/loadavg", 3);
-	if (running < 0)
-		return;
+	if (running < 1)
+		return;					/* we do run */
 	meter->before.running += running;
 	meter->before.looks++;
+}
+
+/*
+ * How many processors has the machine, if this process may run on all of them?
+ * 0 if not, or if that is not known: then it says nothing to us how many
+ * processes of the machine run.
+ */
+static long
+la_processors(void)
+{
+#ifdef __linux__
+	cpu_set_t	allowed;
+	long		online = sysconf(_SC_NPROCESSORS_ONLN);
+
+	if (sched_getaffinity(0, sizeof(allowed), &allowed) == 0 &&
+		CPU_COUNT(&allowed) >= online)
+		return online;
+#endif
+	return 0;
 }
 
 /*
@@ -246,13 +269,11 @@ la_time_look_around(LaTimeMeter *meter)
 double
 la_idle_processors(const LaTimes *spent)
 {
-	static long online = 0;
+	long		processors = la_processors();
 
-	if (online == 0)
-		online = Max(sysconf(_SC_NPROCESSORS_ONLN), 1);
-	if (spent->looks == 0)
+	if (spent->looks == 0 || processors <= 0)
 		return 0;
-	return online - (double) spent->running / spent->looks;
+	return processors - (double) spent->running / spent->looks;
 }
 
 /*

@@ -262,6 +262,12 @@ def others_on_other_processors(pid: int) -> Iterator[None]:
             hog.wait()
 
 
+def need_all_processors() -> None:
+    """Skip where there is one processor, or the server may not use all there are."""
+    if not 1 < len(os.sched_getaffinity(0)) == os.cpu_count():
+        pytest.skip("needs a machine of several processors, and all of them")
+
+
 class Crowd(threading.Thread):
     """How many processes of the machine run or want to, on the average of a `with` block."""
 
@@ -325,25 +331,30 @@ COMPUTE = "SELECT count(*), max(md5(repeat(filler, 30))) FROM computed"
 
 
 @contextmanager
-def computing(tables: Cluster) -> Iterator[tuple[Connection, int]]:
+def computing(tables: Cluster, method: str = "worker") -> Iterator[tuple[Connection, int]]:
     """There is a table "computed" of so many blocks, and a session that follows its scans."""
     with connect(tables) as connection:
         connection.execute(
             "CREATE TABLE computed WITH (fillfactor = 10, autovacuum_enabled = off) AS"
             " SELECT l.* FROM long l, generate_series(1, 12)"
         )
-        scanning(connection, **{"pg_lookahead.start_after": 8})
+        scanning(connection, method, **{"pg_lookahead.start_after": 8})
+        until_served(connection)
         try:
             yield connection, blocks_of(connection, "computed")
         finally:
             connection.execute("DROP TABLE computed")
 
 
+@pytest.mark.parametrize("method", ["auto", "worker"])
 @pytest.mark.parametrize("resident", [False, True])
-def test_workers_copy_for_a_scan_that_computes(tables: Cluster, resident: bool) -> None:
+def test_workers_copy_for_a_scan_that_computes(
+    tables: Cluster, resident: bool, method: str
+) -> None:
     """It looks ahead though it waits for nothing, if there is a processor to spare."""
+    need_all_processors()
     seen = []
-    with computing(tables) as (connection, blocks):
+    with computing(tables, method) as (connection, blocks):
         pid = connection.info.backend_pid
         switch(connection, on=False)
         without = rows(connection, COMPUTE)
@@ -364,12 +375,14 @@ def test_workers_copy_for_a_scan_that_computes(tables: Cluster, resident: bool) 
                 assert change.blocks_wasted == 0
                 return
             seen.append((ran, ready, crowd.size, sleeps, change.blocks_issued))
-    scarce = (os.cpu_count() or 1) - 0.5
-    # Nor is there anything to win where a block takes very long, as under Valgrind.
-    if all(
-        ready > ran / 50 or running > scarce or ran > blocks * 150e-6
-        for ran, ready, running, _, _ in seen
-    ):
+    scarce = (os.cpu_count() or 1) - 0.9
+    # Workers that copied are in the crowd themselves.  Nor is there anything to win
+    # where a block takes very long, as under Valgrind.
+    excused = [
+        ready > ran / 50 or (running > scarce and issued == 0) or ran > blocks * 150e-6
+        for ran, ready, running, _, issued in seen
+    ]
+    if sum(excused) > len(seen) / 2:
         pytest.skip(f"no processor to spare, or all too slow: {seen}")
     pytest.fail(f"no look-ahead of {blocks} blocks: {seen}")
 
@@ -391,12 +404,18 @@ def test_no_copying_where_processors_are_scarce(tables: Cluster) -> None:
 
 def test_no_copying_where_no_processor_is_idle(tables: Cluster) -> None:
     """A scan that has its own processor whenever it wants leaves those of others to them."""
+    need_all_processors()
     with computing(tables) as (connection, _):
+        pid = connection.info.backend_pid
         cold(connection, "computed")
-        with others_on_other_processors(connection.info.backend_pid):
+        with others_on_other_processors(pid):
+            before = scheduled(pid)
             with gained(connection) as change:
                 rows(connection, COMPUTE)
+            ran, ready, _ = (b - a for a, b in zip(before, scheduled(pid)))
         assert change.blocks_issued == 0
+        if ready > ran / 20:
+            pytest.skip(f"not alone on its own processor: ran {ran:.2f}, ready {ready:.2f}")
 
 
 # ---------------------------------------------------------------------------
