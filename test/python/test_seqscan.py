@@ -230,14 +230,13 @@ def scheduled(pid: int) -> tuple[float, float, int]:
 
 
 @contextmanager
-def sharing_its_processor(pid: int, hogs: int) -> Iterator[None]:
-    """A process has so many others beside it on the one processor that it may use."""
-    processor = {min(os.sched_getaffinity(0))}
+def hogging(processors: list[int]) -> Iterator[None]:
+    """A process that always wants to run is on each of these processors."""
     command = [sys.executable, "-c", "while True: pass"]
-    running = [subprocess.Popen(command) for _ in range(hogs)]
+    running = [subprocess.Popen(command) for _ in processors]
     try:
-        for one in (pid, *(hog.pid for hog in running)):
-            os.sched_setaffinity(one, processor)
+        for hog, processor in zip(running, processors):
+            os.sched_setaffinity(hog.pid, {processor})
         yield
     finally:
         for hog in running:
@@ -246,20 +245,21 @@ def sharing_its_processor(pid: int, hogs: int) -> Iterator[None]:
 
 
 @contextmanager
+def sharing_its_processor(pid: int, hogs: int) -> Iterator[None]:
+    """A process has so many others beside it on the one processor that it may use."""
+    processor = min(os.sched_getaffinity(0))
+    os.sched_setaffinity(pid, {processor})
+    with hogging([processor] * hogs):
+        yield
+
+
+@contextmanager
 def others_on_other_processors(pid: int) -> Iterator[None]:
     """A process has its processor for itself, and no other processor is idle."""
     mine, *others = sorted(os.sched_getaffinity(0))
-    command = [sys.executable, "-c", "while True: pass"]
-    running = [subprocess.Popen(command) for _ in others]
-    try:
-        os.sched_setaffinity(pid, {mine})
-        for hog, processor in zip(running, others):
-            os.sched_setaffinity(hog.pid, {processor})
+    os.sched_setaffinity(pid, {mine})
+    with hogging(others):
         yield
-    finally:
-        for hog in running:
-            hog.kill()
-            hog.wait()
 
 
 def need_all_processors() -> None:
