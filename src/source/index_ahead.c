@@ -46,6 +46,21 @@
 #define LA_MAX_IGNORED		64
 
 /*
+ * Who comes to new leaf pages first?  A scout that runs, or the node's scan.
+ */
+static void
+la_choose_leaf_scan(LaIndexScan *scan)
+{
+	bool		is_scouted = scan->state == LA_SCAN_LOOKING &&
+		scan->scout != NULL && scan->scout->desc != NULL;
+
+	if (scan->target.leaf != NULL && scan->state != LA_SCAN_IDLE)
+		la_leaf_scan_follow(scan->target.leaf,
+							is_scouted ? scan->scout->desc : scan->desc,
+							is_scouted ? scan->scout : NULL);
+}
+
+/*
  * Change the state; the only place that does.
  */
 void
@@ -72,6 +87,7 @@ la_index_ahead_enter(LaIndexScan *scan, LaScanState state)
 			break;
 	}
 	scan->state = state;
+	la_choose_leaf_scan(scan);
 }
 
 /*
@@ -155,8 +171,6 @@ la_index_ahead_end(LaIndexScan *scan)
 static void
 la_work_fail(LaIndexScan *scan)
 {
-	if (scan->target.leaf != NULL)
-		la_leaf_scan_follow(scan->target.leaf, scan->desc, NULL);
 	la_index_ahead_enter(scan, LA_SCAN_OUT);
 	la_window_fail(scan->base.window);
 }

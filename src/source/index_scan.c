@@ -72,6 +72,15 @@
 /* The same while a trial that look-ahead has lost holds it back. */
 #define LA_LOST_SKIP		64
 
+/*
+ * Blocks in a row that were in shared buffers, of a scan that has read others,
+ * after which we look once in LA_SPARSE_SKIP calls; until so many were read in
+ * the calls between two looks.
+ */
+#define LA_SPARSE_AFTER		16
+#define LA_SPARSE_SKIP		8
+#define LA_SPARSE_READS		3
+
 /* Gaps in a row that read nothing, after which the clock is not looked at. */
 #define LA_HITS_UNCLOCKED	2
 
@@ -333,23 +342,49 @@ la_ask_dear_am(LaIndexScan *scan, ScanDirection direction)
 }
 
 /*
- * A scan of blocks that are in the kernel's page cache, or that the kernel
- * reads ahead better than we, is looked at by turns: one gap, then some calls
- * that are not looked at.  Returns how many calls those are and the next, or 0.
+ * After calls that were not looked at: does the scan still read little?
+ */
+static inline void
+la_judge_skipped(LaIndexScan *scan)
+{
+	int64		nreads = la_blocks_read() - scan->reads_seen;
+
+	if (nreads >= LA_SPARSE_READS)
+		scan->cached = 0;
+	else if (nreads == 0)
+		scan->cached = Min(scan->cached + LA_SPARSE_SKIP, LA_CACHED_LATER - 1);
+}
+
+/*
+ * A scan is looked at by turns, one gap, then some calls that are not looked
+ * at, if it goes over blocks that are in the kernel's page cache, or that the
+ * kernel reads ahead better than we, or if it reads few of its blocks.  Returns
+ * how many calls those are and the next, or 0.
  */
 static inline int
-la_quiet_skip(LaIndexScan *scan)
+la_turn_skip(LaIndexScan *scan)
 {
 	bool		has_lost = la_pace_has_lost(&scan->pace);
+	bool		is_sparse = scan->cached >= LA_SPARSE_AFTER;
 	int			nskip;
 
-	if ((!has_lost && !la_is_quiet(scan)) || scan->is_dear)
+	if ((!has_lost && !is_sparse && !la_is_quiet(scan)) || scan->is_dear)
 		return 0;
 	scan->skip_turn = !scan->skip_turn;
 	if (!scan->skip_turn)
+	{
+		la_judge_skipped(scan);
 		return 0;
-	nskip = has_lost ? LA_LOST_SKIP : scan->quiet_skip;
-	scan->quiet_skip = Min(scan->quiet_skip * 2, LA_MAX_SKIP);
+	}
+	if (has_lost)
+		nskip = LA_LOST_SKIP;
+	else if (la_is_quiet(scan))
+	{
+		nskip = scan->quiet_skip;
+		scan->quiet_skip = Min(scan->quiet_skip * 2, LA_MAX_SKIP);
+	}
+	else
+		nskip = LA_SPARSE_SKIP;
 	return la_leaf_may_skip(scan->target.leaf, scan->desc,
 							scan->target.direction, nskip);
 }
@@ -388,9 +423,9 @@ la_switch(LaIndexScan *scan, BlockNumber blkno)
 		case LA_SCAN_WATCHING:
 			if (scan->start_wanted || la_pace_at_once(&scan->pace))
 				la_start(scan);
-			else if ((nskip = la_quiet_skip(scan)) > 1)
+			else if ((nskip = la_turn_skip(scan)) > 1)
 			{
-				la_pace_skips(&scan->pace);
+				la_pace_skips(&scan->pace, nskip);
 				la_skip(scan, nskip);
 				return;
 			}

@@ -38,7 +38,8 @@
  *
  * Whom to follow?  If there is a scout for table blocks it is in front of the
  * query's own scan, and it is the one that waits for leaf pages.  So the scout
- * is followed as long as it is open.
+ * is followed as long as it runs.  One that rests while the scan is watched
+ * again comes to no pages.
  *
  * Between two leaf pages the query may read hundreds of pages of the table,
  * which take the place of other pages in shared buffers.  A leaf page that was

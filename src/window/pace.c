@@ -48,8 +48,7 @@
  * that of two of the largest reads that a kernel makes ahead, or one that falls
  * into the one time and not into the other would decide.  Look-ahead stays if
  * it takes less than LA_TRIAL_SHARE of the time; if not, it stays away for a
- * while, longer each time, and the scan is looked at now and then only; a move
- * that was not seen tells nothing of the pattern.  A scan of under
+ * while, longer each time, and the scan is looked at now and then only.  A scan of under
  * LA_TRIAL_LENGTH blocks in this pattern is left to the kernel, unless it gets
  * a grant.  Backward the kernel does not read ahead, and with direct I/O it
  * does not read at all; then there is no trial.
@@ -223,18 +222,21 @@ la_pace_moved(LaPace *pace, BlockNumber blkno)
 		return;
 	}
 
-	if (pace->is_blind)
+	distance = blkno > pace->last ? blkno - pace->last : pace->last - blkno;
+	pace->last = blkno;
+
+	/* Of several moves in one the pattern is not to be seen. */
+	if (pace->unseen > 0)
 	{
-		pace->is_blind = false;
-		pace->last = blkno;
+		if (distance >= (BlockNumber) pace->unseen * LA_NEAR_BLOCKS)
+			pace->origin = pace->highest = pace->lowest = blkno;
+		pace->unseen = 0;
 		pace->highest = Max(pace->highest, blkno);
 		pace->lowest = Min(pace->lowest, blkno);
 		return;
 	}
 
-	distance = blkno > pace->last ? blkno - pace->last : pace->last - blkno;
 	near = distance < LA_NEAR_BLOCKS;
-	pace->last = blkno;
 	if (pace->moves < LA_SHARE_MOVES)
 		pace->moves++;
 	la_share(&pace->near_share, near, pace->moves);

@@ -49,7 +49,7 @@ typedef struct LaPace
 
 	/* how the scan moves; decaying averages */
 	int			moves;			/* saturating */
-	bool		is_blind;		/* it has moved unseen */
+	int			unseen;			/* moves since the last that was seen */
 	BlockNumber last;
 	BlockNumber origin;			/* where the last far move went */
 	BlockNumber highest;		/* since then */
@@ -143,12 +143,12 @@ la_pace_has_lost(const LaPace *pace)
 }
 
 /*
- * The scan will move on unseen: the next move tells nothing of its pattern.
+ * The scan will make so many moves at most before the next that is seen.
  */
 static inline void
-la_pace_skips(LaPace *pace)
+la_pace_skips(LaPace *pace, int moves)
 {
-	pace->is_blind = true;
+	pace->unseen = moves;
 }
 
 /*

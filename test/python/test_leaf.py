@@ -918,6 +918,42 @@ def test_not_one_block_more(defaults: Cluster, server: Server, name: str, n: int
             assert change.blocks_issued == 0
 
 
+# Its leaf pages are in no order, and so are the blocks of the table.
+RESTS = """
+CREATE TABLE rests (k int, pad text) WITH (autovacuum_enabled = off);
+ALTER TABLE rests ALTER pad SET STORAGE plain;
+CREATE INDEX rests_k ON rests (k, pad);
+INSERT INTO rests SELECT (g * 1237) % 8009, repeat('x', 700) FROM generate_series(1, 8000) g;
+VACUUM (FREEZE, ANALYZE) rests
+"""
+
+
+def test_leaves_where_the_table_is_cached(defaults: Cluster) -> None:
+    """The index is looked ahead of though a scout rests that has begun in cold data."""
+    query = "SELECT k, pad, ctid::text FROM rests WHERE xmin IS NOT NULL ORDER BY k, pad"
+    with connect(defaults) as connection:
+        script(connection, RESTS)
+        settings(connection, **ORDERED)
+        require_node(connection, query, PLAIN, "rests_k")
+        without = rows_without(connection, query)
+        cold(connection, "rests")
+        cold_index(connection, "rests_k")
+        blocks = [str(ctid).split(",")[0] for _, _, ctid in without]
+        warm = {f"{block},1)" for block in set(blocks) - set(blocks[:200])}
+        by_place = "SELECT count(pad) FROM rests WHERE ctid = ANY (%s::tid[])"
+        assert value(connection, by_place, (list(warm),)) == len(warm) > 400
+        connection.execute("CHECKPOINT")
+        for relation in ("rests", "rests_k"):
+            path = value(connection, "SELECT pg_relation_filepath(%s::regclass)", (relation,))
+            evict(defaults.data / path)
+        with leaves_of(connection, "rests_k") as leaves, gained(connection) as change:
+            assert rows(connection, query) == without
+        # It began to look ahead of the table, and left that where the table is cached.
+        assert 50 < change.blocks_used - leaves.blocks_used < 400
+        pages = value(connection, "SELECT relpages FROM pg_class WHERE relname = 'rests_k'")
+        assert leaves.blocks_used > pages / 2
+
+
 def test_rows_are_right_with_defaults(defaults: Cluster) -> None:
     """Wherever it starts, if it does, the rows are right."""
     with connect(defaults) as connection:
