@@ -46,21 +46,6 @@
 #define LA_MAX_IGNORED		64
 
 /*
- * Who comes to new leaf pages first?  A scout that runs, or the node's scan.
- */
-static void
-la_choose_leaf_scan(LaIndexScan *scan)
-{
-	bool		is_scouted = scan->state == LA_SCAN_LOOKING &&
-		scan->scout != NULL && scan->scout->desc != NULL;
-
-	if (scan->target.leaf != NULL && scan->state != LA_SCAN_IDLE)
-		la_leaf_scan_follow(scan->target.leaf,
-							is_scouted ? scan->scout->desc : scan->desc,
-							is_scouted ? scan->scout : NULL);
-}
-
-/*
  * Change the state; the only place that does.
  */
 void
@@ -87,7 +72,6 @@ la_index_ahead_enter(LaIndexScan *scan, LaScanState state)
 			break;
 	}
 	scan->state = state;
-	la_choose_leaf_scan(scan);
 }
 
 /*
@@ -166,11 +150,23 @@ la_index_ahead_end(LaIndexScan *scan)
 }
 
 /*
+ * The leaf pages to be looked ahead of are those of the node's scan, from where
+ * it is now.
+ */
+static void
+la_follow_own_leaves(LaIndexScan *scan)
+{
+	if (scan->target.leaf != NULL)
+		la_leaf_scan_follow(scan->target.leaf, scan->desc, NULL);
+}
+
+/*
  * End the work after an error in it: the guard has released every resource.
  */
 static void
 la_work_fail(LaIndexScan *scan)
 {
+	la_follow_own_leaves(scan);
 	la_index_ahead_enter(scan, LA_SCAN_OUT);
 	la_window_fail(scan->base.window);
 }
@@ -363,6 +359,19 @@ la_index_ahead_follow(LaIndexScan *scan, BlockNumber blkno)
 }
 
 /*
+ * The scan is watched, and a scout that rests is followed.  Where the scan has
+ * come to it, it is the scan that comes to the next leaf page.
+ */
+void
+la_index_ahead_pass_scout(LaIndexScan *scan)
+{
+	LaLeafScan *leaf = scan->target.leaf;
+
+	if ((scan->target.position - leaf->scout->position) * scan->step >= 0)
+		la_leaf_scan_hand_over(leaf, scan->desc, NULL);
+}
+
+/*
  * The scan goes in another direction than before, or for the first time.
  */
 void
@@ -373,6 +382,7 @@ la_index_ahead_turn(LaIndexScan *scan, ScanDirection direction)
 	else
 	{
 		la_seek_again(scan);
+		la_follow_own_leaves(scan);
 		scan->replay_until = 0;
 		if (scan->state != LA_SCAN_OUT)
 			la_index_ahead_enter(scan, LA_SCAN_WATCHING);

@@ -31,8 +31,9 @@
  * kernel is asked for each block that was read.
  *
  * Not every call is looked at.  If nothing was read for a while, if what is
- * read comes without a wait, or if a trial has shown that the kernel reads
- * ahead better, most calls go straight to the access method (la_skip()).
+ * read comes without a wait, if few blocks are read, or if a trial has shown
+ * that the kernel reads ahead better, most calls go straight to the access
+ * method (la_skip()).
  *
  * While looking ahead there may be waits without a read: for one of ours that
  * is still in flight.
@@ -73,9 +74,9 @@
 #define LA_LOST_SKIP		64
 
 /*
- * Blocks in a row that were in shared buffers, of a scan that has read others,
- * after which we look once in LA_SPARSE_SKIP calls; until so many were read in
- * the calls between two looks.
+ * Blocks in a row that were in shared buffers and not timed, of a scan that has
+ * read others, after which LA_SPARSE_SKIP calls go by between two looks; until
+ * so many blocks were read meanwhile, or one that was waited for.
  */
 #define LA_SPARSE_AFTER		16
 #define LA_SPARSE_SKIP		8
@@ -243,7 +244,7 @@ la_judge_gap(LaIndexScan *scan)
 	}
 
 	/* Of more than one, the rest of the plan may have read some. */
-	if (nreads == 1 && missed)
+	if (la_blocks_read() - scan->gap_reads == 1)
 		la_pace_saw_read(&scan->pace, waited);
 
 	/* From the first read on we want to know who sleeps. */
@@ -342,17 +343,26 @@ la_ask_dear_am(LaIndexScan *scan, ScanDirection direction)
 }
 
 /*
- * After calls that were not looked at: does the scan still read little?
+ * After calls that were not looked at: does the scan still read little, and
+ * without waiting?
  */
 static inline void
 la_judge_skipped(LaIndexScan *scan)
 {
 	int64		nreads = la_blocks_read() - scan->reads_seen;
 
-	if (nreads >= LA_SPARSE_READS)
+	if (nreads == 0)
+		return;
+	scan->reads_seen += nreads;
+	if (la_has_slept())
+	{
+		la_pace_waited_unseen(&scan->pace);
 		scan->cached = 0;
-	else if (nreads == 0)
-		scan->cached = Min(scan->cached + LA_SPARSE_SKIP, LA_CACHED_LATER - 1);
+	}
+	else if (nreads >= LA_SPARSE_READS)
+		scan->cached = 0;
+	else
+		scan->cached = Min(scan->cached, LA_SPARSE_AFTER);
 }
 
 /*
@@ -373,7 +383,8 @@ la_turn_skip(LaIndexScan *scan)
 	scan->skip_turn = !scan->skip_turn;
 	if (!scan->skip_turn)
 	{
-		la_judge_skipped(scan);
+		if (!has_lost && !la_is_quiet(scan))
+			la_judge_skipped(scan);
 		return 0;
 	}
 	if (has_lost)
@@ -421,6 +432,8 @@ la_switch(LaIndexScan *scan, BlockNumber blkno)
 	switch (scan->state)
 	{
 		case LA_SCAN_WATCHING:
+			if (scan->target.leaf != NULL && scan->target.leaf->scout != NULL)
+				la_index_ahead_pass_scout(scan);
 			if (scan->start_wanted || la_pace_at_once(&scan->pace))
 				la_start(scan);
 			else if ((nskip = la_turn_skip(scan)) > 1)

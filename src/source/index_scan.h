@@ -76,7 +76,7 @@ typedef struct LaIndexScan
 	bool		gap_timed;
 	bool		gap_clocked;	/* gap_start is known */
 	bool		has_read;		/* some block of this (re)scan was read */
-	int			cached;			/* blocks in a row without a read, saturating */
+	int			cached;			/* gaps in a row without a read, saturating */
 	int			hits;			/* the same, of gaps with the clock */
 	int			cached_skip;	/* calls to skip next, if that is enough */
 	uint32		quiet_reads;	/* blocks read since the last wait */

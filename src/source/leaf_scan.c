@@ -38,8 +38,9 @@
  *
  * Whom to follow?  If there is a scout for table blocks it is in front of the
  * query's own scan, and it is the one that waits for leaf pages.  So the scout
- * is followed as long as it runs.  One that rests while the scan is watched
- * again comes to no pages.
+ * is followed once it has caught up with the scan, until it rests and the scan
+ * has caught up with it.  They are on the same page then: what is in front of
+ * the one is in front of the other.
  *
  * Between two leaf pages the query may read hundreds of pages of the table,
  * which take the place of other pages in shared buffers.  A leaf page that was
@@ -282,8 +283,22 @@ la_leaf_scan_restart(LaLeafScan *leaf, IndexScanDesc desc)
 }
 
 /*
- * Another scan of the same index, with the same keys, is the one that comes to
- * new pages first: a scout's, or, if that is NULL, the node's own.
+ * Another scan of the same index, with the same keys, has come to the page that
+ * the one that is followed is on: follow that.  A scout's, or, if that is NULL,
+ * the node's own.
+ */
+void
+la_leaf_scan_hand_over(LaLeafScan *leaf, IndexScanDesc desc,
+					   const LaScout *scout)
+{
+	if (leaf->desc == NULL)
+		return;
+	leaf->desc = desc;
+	leaf->scout = scout;
+}
+
+/*
+ * The same, but it is elsewhere.
  */
 void
 la_leaf_scan_follow(LaLeafScan *leaf, IndexScanDesc desc, const LaScout *scout)

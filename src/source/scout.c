@@ -240,8 +240,6 @@ la_scout_open(LaScout *scout)
 	target->am->orig.amrescan(desc, target->keys, real->numberOfKeys,
 							  target->orderbys, real->numberOfOrderBys);
 	scout->position = 0;
-	if (target->leaf != NULL)
-		la_leaf_scan_follow(target->leaf, desc, scout);
 }
 
 /*
@@ -346,6 +344,8 @@ la_scout_advance(LaScout *scout, BlockNumber *blkno)
 		{
 			case LA_SEEK_FOUND:
 				scout->state = LA_SCOUT_AHEAD;
+				if (target->leaf != NULL)
+					la_leaf_scan_hand_over(target->leaf, scout->desc, scout);
 				break;
 			case LA_SEEK_MORE:
 				return LA_SOURCE_PAUSE;

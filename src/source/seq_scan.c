@@ -515,14 +515,17 @@ la_seq_is_vain(LaSeqScan *scan)
 }
 
 /*
- * May one that rests look ahead again?  It need not wait for that; if it does
- * wait, it goes on as one that waits.
+ * End the rest of a scan if there is reason to look ahead again.  Returns
+ * whether it has ended.  A scan that computes much need not wait for that; if
+ * it does wait, it goes on as one that waits.
  */
 static bool
-la_seq_is_heavy_again(LaSeqScan *scan)
+la_seq_end_rest(LaSeqScan *scan, bool waited)
 {
 	LaTimes		spent;
 
+	if (!scan->is_heavy)
+		return waited;
 	if (!la_seq_measure_alone(scan, &spent))
 		return false;
 	if (la_waited_much(&spent))
@@ -602,7 +605,7 @@ la_seq_check(LaSeqScan *scan)
 			break;
 
 		case LA_SEQ_RESTING:
-			if (scan->is_heavy ? !la_seq_is_heavy_again(scan) : !waited)
+			if (!la_seq_end_rest(scan, waited))
 				return;
 			scan->state = LA_SEQ_LOOKING;
 			break;
