@@ -44,14 +44,14 @@
  * setting, which is 128 kB here and 8 MB there, so we measure.  When such a
  * scan waits, it is timed without look-ahead for LA_TRIAL_LENGTH blocks read,
  * then, if it has lost enough time to waits, with it for as many, each after
- * LA_TRIAL_RAMP to settle.  The length is
- * that of two of the largest reads that a kernel makes ahead, or one that falls
- * into the one time and not into the other would decide.  Look-ahead stays if
- * it takes less than LA_TRIAL_SHARE of the time; if not, it stays away for a
- * while, longer each time, and the scan is looked at now and then only.  A scan of under
- * LA_TRIAL_LENGTH blocks in this pattern is left to the kernel, unless it gets
- * a grant.  Backward the kernel does not read ahead, and with direct I/O it
- * does not read at all; then there is no trial.
+ * LA_TRIAL_RAMP to settle.  The length is that of two of the largest reads that
+ * a kernel makes ahead, or one that falls into the one time and not into the
+ * other would decide.  Look-ahead stays if it takes less than LA_TRIAL_SHARE of
+ * the time; if not, it stays away for a while, longer each time, and the scan
+ * is looked at now and then only.  A scan of under LA_TRIAL_LENGTH blocks in
+ * this pattern is left to the kernel, unless it gets a grant.  Backward the
+ * kernel does not read ahead, and with direct I/O it does not read at all; then
+ * there is no trial.
  *
  *		NONE -> WATCH_RAMP -> WATCH -> LOOK_RAMP -> LOOK -> WON <-> LOOK
  *		  ^                                            `-> LOST -.
