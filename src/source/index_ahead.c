@@ -46,6 +46,16 @@
 #define LA_MAX_IGNORED		64
 
 /*
+ * No scout runs: the node's scan comes to new leaf pages first.
+ */
+static void
+la_follow_own_leaves(LaIndexScan *scan)
+{
+	if (scan->target.leaf != NULL)
+		la_leaf_scan_follow(scan->target.leaf, scan->desc, NULL);
+}
+
+/*
  * Change the state; the only place that does.
  */
 void
@@ -57,6 +67,7 @@ la_index_ahead_enter(LaIndexScan *scan, LaScanState state)
 			Assert(scan->base.window == NULL ||
 				   la_window_is_empty(scan->base.window));
 			la_pace_stopped(&scan->pace);
+			la_follow_own_leaves(scan);
 			break;
 		case LA_SCAN_LOOKING:
 			Assert(scan->state == LA_SCAN_WATCHING ||
@@ -69,6 +80,7 @@ la_index_ahead_enter(LaIndexScan *scan, LaScanState state)
 			break;
 		case LA_SCAN_OUT:
 			scan->gap_open = false;
+			la_follow_own_leaves(scan);
 			break;
 	}
 	scan->state = state;
@@ -150,23 +162,11 @@ la_index_ahead_end(LaIndexScan *scan)
 }
 
 /*
- * The leaf pages to be looked ahead of are those of the node's scan, from where
- * it is now.
- */
-static void
-la_follow_own_leaves(LaIndexScan *scan)
-{
-	if (scan->target.leaf != NULL)
-		la_leaf_scan_follow(scan->target.leaf, scan->desc, NULL);
-}
-
-/*
  * End the work after an error in it: the guard has released every resource.
  */
 static void
 la_work_fail(LaIndexScan *scan)
 {
-	la_follow_own_leaves(scan);
 	la_index_ahead_enter(scan, LA_SCAN_OUT);
 	la_window_fail(scan->base.window);
 }
@@ -359,19 +359,6 @@ la_index_ahead_follow(LaIndexScan *scan, BlockNumber blkno)
 }
 
 /*
- * The scan is watched, and a scout that rests is followed.  Where the scan has
- * come to it, it is the scan that comes to the next leaf page.
- */
-void
-la_index_ahead_pass_scout(LaIndexScan *scan)
-{
-	LaLeafScan *leaf = scan->target.leaf;
-
-	if ((scan->target.position - leaf->scout->position) * scan->step >= 0)
-		la_leaf_scan_hand_over(leaf, scan->desc, NULL);
-}
-
-/*
  * The scan goes in another direction than before, or for the first time.
  */
 void
@@ -382,7 +369,6 @@ la_index_ahead_turn(LaIndexScan *scan, ScanDirection direction)
 	else
 	{
 		la_seek_again(scan);
-		la_follow_own_leaves(scan);
 		scan->replay_until = 0;
 		if (scan->state != LA_SCAN_OUT)
 			la_index_ahead_enter(scan, LA_SCAN_WATCHING);

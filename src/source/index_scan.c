@@ -350,16 +350,13 @@ static inline void
 la_judge_skipped(LaIndexScan *scan)
 {
 	int64		nreads = la_blocks_read() - scan->reads_seen;
+	bool		may_be_ours;
 
 	if (nreads == 0)
 		return;
 	scan->reads_seen += nreads;
-	if (la_has_slept())
-	{
-		la_pace_waited_unseen(&scan->pace);
-		scan->cached = 0;
-	}
-	else if (nreads >= LA_SPARSE_READS)
+	may_be_ours = la_sleeps_are_stale;
+	if ((la_has_slept() && !may_be_ours) || nreads >= LA_SPARSE_READS)
 		scan->cached = 0;
 	else
 		scan->cached = Min(scan->cached, LA_SPARSE_AFTER);
@@ -396,8 +393,10 @@ la_turn_skip(LaIndexScan *scan)
 	}
 	else
 		nskip = LA_SPARSE_SKIP;
-	return la_leaf_may_skip(scan->target.leaf, scan->desc,
-							scan->target.direction, nskip);
+	nskip = la_leaf_may_skip(scan->target.leaf, scan->desc,
+							 scan->target.direction, nskip);
+	scan->skip_turn = nskip > 1;
+	return nskip;
 }
 
 /*
@@ -432,8 +431,6 @@ la_switch(LaIndexScan *scan, BlockNumber blkno)
 	switch (scan->state)
 	{
 		case LA_SCAN_WATCHING:
-			if (scan->target.leaf != NULL && scan->target.leaf->scout != NULL)
-				la_index_ahead_pass_scout(scan);
 			if (scan->start_wanted || la_pace_at_once(&scan->pace))
 				la_start(scan);
 			else if ((nskip = la_turn_skip(scan)) > 1)

@@ -38,9 +38,9 @@
  *
  * Whom to follow?  If there is a scout for table blocks it is in front of the
  * query's own scan, and it is the one that waits for leaf pages.  So the scout
- * is followed once it has caught up with the scan, until it rests and the scan
- * has caught up with it.  They are on the same page then: what is in front of
- * the one is in front of the other.
+ * is followed from where it has caught up with the scan until it rests.  Where
+ * both are on the same page, which is the rule, what is in front of the one is
+ * in front of the other, and stays there.
  *
  * Between two leaf pages the query may read hundreds of pages of the table,
  * which take the place of other pages in shared buffers.  A leaf page that was
@@ -140,6 +140,7 @@ la_leaf_enter(LaLeafScan *leaf, LaLeafState state)
 			break;
 		case LA_LEAF_OUT:
 			leaf->desc = NULL;
+			leaf->scout = NULL;
 			break;
 	}
 	leaf->state = state;
@@ -283,32 +284,47 @@ la_leaf_scan_restart(LaLeafScan *leaf, IndexScanDesc desc)
 }
 
 /*
- * Another scan of the same index, with the same keys, has come to the page that
- * the one that is followed is on: follow that.  A scout's, or, if that is NULL,
- * the node's own.
+ * Is a scan on the page of another one, or on the one before it?
  */
-void
-la_leaf_scan_hand_over(LaLeafScan *leaf, IndexScanDesc desc,
-					   const LaScout *scout)
+static bool
+la_leaf_is_close(IndexScanDesc desc, IndexScanDesc other,
+				 ScanDirection direction)
 {
-	if (leaf->desc == NULL)
-		return;
-	leaf->desc = desc;
-	leaf->scout = scout;
+	const BTScanPosData *pos = &((BTScanOpaque) desc->opaque)->currPos;
+	const BTScanPosData *goal = &((BTScanOpaque) other->opaque)->currPos;
+
+	if (pos->currPage == InvalidBlockNumber ||
+		goal->currPage == InvalidBlockNumber)
+		return false;
+	return pos->currPage == goal->currPage ||
+		(ScanDirectionIsForward(direction) ?
+		 pos->nextPage == goal->currPage : goal->nextPage == pos->currPage);
 }
 
 /*
- * The same, but it is elsewhere.
+ * Follow another scan of the same index, with the same keys: a scout's, or, if
+ * that is NULL, the node's own.  What is in front of the one is in front of the
+ * other, if that is where the one was.
  */
 void
 la_leaf_scan_follow(LaLeafScan *leaf, IndexScanDesc desc, const LaScout *scout)
 {
 	if (leaf->desc == NULL || leaf->desc == desc)
 		return;
-	la_leaf_drop(leaf);
+	if (la_leaf_is_close(desc, leaf->desc, leaf->direction))
+	{
+		/* Between them time has passed, and other blocks were read. */
+		la_pace_interrupted(&leaf->pace);
+		leaf->moves = 0;
+		leaf->flow_reads = pgBufferUsage.shared_blks_read;
+	}
+	else
+	{
+		la_leaf_drop(leaf);
+		leaf->adjacent = 0;
+	}
 	leaf->desc = desc;
 	leaf->scout = scout;
-	leaf->adjacent = 0;
 }
 
 /*
@@ -762,4 +778,5 @@ la_leaf_scan_forget(LaFollowed *followed)
 
 	la_leaf_forget_bitmap(leaf);
 	leaf->desc = NULL;
+	leaf->scout = NULL;
 }

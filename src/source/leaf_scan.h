@@ -91,8 +91,6 @@ extern LaLeafScan *la_leaf_scan_register(MemoryContext query_context,
 										 LimitState *limit);
 extern LaLeafScan *la_leaf_scan_of_bitmap(IndexScanDesc desc);
 extern void la_leaf_scan_restart(LaLeafScan *leaf, IndexScanDesc desc);
-extern void la_leaf_scan_hand_over(LaLeafScan *leaf, IndexScanDesc desc,
-								   const struct LaScout *scout);
 extern void la_leaf_scan_follow(LaLeafScan *leaf, IndexScanDesc desc,
 								const struct LaScout *scout);
 extern void la_leaf_scan_end(LaLeafScan *leaf);

@@ -345,7 +345,7 @@ la_scout_advance(LaScout *scout, BlockNumber *blkno)
 			case LA_SEEK_FOUND:
 				scout->state = LA_SCOUT_AHEAD;
 				if (target->leaf != NULL)
-					la_leaf_scan_hand_over(target->leaf, scout->desc, scout);
+					la_leaf_scan_follow(target->leaf, scout->desc, scout);
 				break;
 			case LA_SEEK_MORE:
 				return LA_SOURCE_PAUSE;

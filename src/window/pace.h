@@ -143,15 +143,6 @@ la_pace_has_lost(const LaPace *pace)
 }
 
 /*
- * The scan has waited somewhere where we did not look.
- */
-static inline void
-la_pace_waited_unseen(LaPace *pace)
-{
-	pace->trial_waits++;
-}
-
-/*
  * The next move that is seen may be so many in one.
  */
 static inline void
