@@ -372,21 +372,22 @@ static inline int
 la_turn_skip(LaIndexScan *scan)
 {
 	bool		has_lost = la_pace_has_lost(&scan->pace);
+	bool		is_quiet = la_is_quiet(scan);
 	bool		is_sparse = scan->cached >= LA_SPARSE_AFTER;
 	int			nskip;
 
-	if ((!has_lost && !is_sparse && !la_is_quiet(scan)) || scan->is_dear)
+	if ((!has_lost && !is_quiet && !is_sparse) || scan->is_dear)
 		return 0;
 	scan->skip_turn = !scan->skip_turn;
 	if (!scan->skip_turn)
 	{
-		if (!has_lost && !la_is_quiet(scan))
+		if (!has_lost && !is_quiet)
 			la_judge_skipped(scan);
 		return 0;
 	}
 	if (has_lost)
 		nskip = LA_LOST_SKIP;
-	else if (la_is_quiet(scan))
+	else if (is_quiet)
 	{
 		nskip = scan->quiet_skip;
 		scan->quiet_skip = Min(scan->quiet_skip * 2, LA_MAX_SKIP);

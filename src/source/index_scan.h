@@ -83,7 +83,7 @@ typedef struct LaIndexScan
 	int			quiet_skip;		/* calls to skip next, if they are many */
 	bool		skip_turn;		/* see la_turn_skip() */
 	int64		gap_reads;		/* blocks read by this backend, at its start */
-	int64		reads_seen;		/* the same at the end of the last gap */
+	int64		reads_seen;		/* the same when we looked last */
 	int64		reads_told;		/* the same when the pace was told last */
 	instr_time	gap_start;
 

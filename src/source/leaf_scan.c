@@ -243,6 +243,16 @@ la_leaf_work_create(LaLeafScan *leaf, const LaMethod *method)
 }
 
 /*
+ * From here on, count what is read for each leaf page; see la_leaf_bound().
+ */
+static inline void
+la_leaf_begin_flow(LaLeafScan *leaf)
+{
+	leaf->moves = 0;
+	leaf->flow_reads = pgBufferUsage.shared_blks_read;
+}
+
+/*
  * Forget what is in front of the scan, because it goes elsewhere.
  */
 static void
@@ -254,8 +264,7 @@ la_leaf_drop(LaLeafScan *leaf)
 		la_leaf_walk_restart(leaf->walk);
 	}
 	leaf->unforeseen = 0;
-	leaf->moves = 0;
-	leaf->flow_reads = pgBufferUsage.shared_blks_read;
+	la_leaf_begin_flow(leaf);
 	if (leaf->state != LA_LEAF_OUT)
 		la_leaf_enter(leaf, LA_LEAF_WATCHING);
 }
@@ -315,8 +324,7 @@ la_leaf_scan_follow(LaLeafScan *leaf, IndexScanDesc desc, const LaScout *scout)
 	{
 		/* Between them time has passed, and other blocks were read. */
 		la_pace_interrupted(&leaf->pace);
-		leaf->moves = 0;
-		leaf->flow_reads = pgBufferUsage.shared_blks_read;
+		la_leaf_begin_flow(leaf);
 	}
 	else
 	{
@@ -395,8 +403,7 @@ la_leaf_bound(LaLeafScan *leaf)
 	if (leaf->moves < LA_FLOW_MOVES)
 		return;
 	la_pace_bound(&leaf->pace, (int) Min(room, PG_INT32_MAX));
-	leaf->moves = 0;
-	leaf->flow_reads = pgBufferUsage.shared_blks_read;
+	la_leaf_begin_flow(leaf);
 }
 
 /*

@@ -212,9 +212,14 @@ def cold_index(connection: Connection, *indexes: str) -> None:
 def ice_cold(cluster: Cluster, connection: Connection, *tables: str) -> None:
     """Take tables also out of the kernel's page cache: reads of them wait."""
     cold(connection, *tables)
+    evict_relations(cluster, connection, *tables)
+
+
+def evict_relations(cluster: Cluster, connection: Connection, *relations: str) -> None:
+    """Take tables and indexes out of the kernel's page cache, not out of shared buffers."""
     connection.execute("CHECKPOINT")
-    for table in tables:
-        path = value(connection, "SELECT pg_relation_filepath(%s::regclass)", (table,))
+    for relation in relations:
+        path = value(connection, "SELECT pg_relation_filepath(%s::regclass)", (relation,))
         evict(cluster.data / path)
 
 

@@ -12,7 +12,7 @@ import re
 from typing import Any
 
 import pytest
-from lookahead.cluster import Cluster, evict
+from lookahead.cluster import Cluster
 from lookahead.errors import LookaheadError
 from lookahead.servers import Server
 
@@ -47,6 +47,7 @@ from support import (
     cold,
     cold_index,
     connect,
+    evict_relations,
     gained,
     ice_cold,
     plan_nodes,
@@ -875,8 +876,7 @@ def few_blocks(
     table = index.rsplit("_", 1)[0]
     ice_cold(cluster, connection, table)
     cold_index(connection, index)
-    connection.execute("CHECKPOINT")
-    evict(cluster.data / value(connection, f"SELECT pg_relation_filepath('{index}')"))
+    evict_relations(cluster, connection, index)
     # What is not the query's: the planner looks into the index.
     plan_nodes(connection, query)
     connection.execute("SELECT pg_stat_force_next_flush()")
@@ -957,10 +957,7 @@ def test_leaves_where_the_table_is_cached(defaults: Cluster, kind: str, directio
         if kind == PLAIN:
             warm = [f"{block},1)" for block in rest]
             assert value(connection, f"SELECT count(pad) {by_place}", (warm,)) == len(rest) > 400
-        connection.execute("CHECKPOINT")
-        for relation in ("rests", "rests_k"):
-            path = value(connection, "SELECT pg_relation_filepath(%s::regclass)", (relation,))
-            evict(defaults.data / path)
+        evict_relations(defaults, connection, "rests", "rests_k")
         with leaves_of(connection, "rests_k") as leaves:
             assert rows(connection, query) == without
         # It began to look ahead of the table, and left that where there is nothing to read.
@@ -983,9 +980,7 @@ def test_rows_are_right_with_defaults(defaults: Cluster) -> None:
             without = rows_without(connection, case.query)
             ice_cold(defaults, connection, case.table)
             cold_index(connection, case.index)
-            connection.execute("CHECKPOINT")
-            path = value(connection, f"SELECT pg_relation_filepath('{case.index}')")
-            evict(defaults.data / path)
+            evict_relations(defaults, connection, case.index)
             with leaves_of(connection, case.index), gained(connection) as change:
                 assert rows(connection, case.query) == without
             assert not change.errors
