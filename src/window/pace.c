@@ -546,10 +546,14 @@ la_pace_filled(LaPace *pace, int nblocks, int nreads)
 	if (nblocks == 0)
 		return false;
 
-	/* Its pattern is to be seen only now: it must prove itself. */
+	/*
+	 * Its pattern is to be seen only now: it must prove itself.  Just after a
+	 * far move it is not: a scan that goes back between those would have to.
+	 */
 	if (pace->trial == LA_TRIAL_NONE && pace->start_after > 0 &&
 		pace->grant != LA_GRANT_GRANTED &&
-		pace->moves >= LA_SHARE_MOVES && la_pace_is_sequential(pace))
+		pace->moves >= LA_SHARE_MOVES && la_pace_is_sequential(pace) &&
+		la_pace_up(pace) > la_pace_down(pace))
 	{
 		la_pace_enter_trial(pace, LA_TRIAL_WATCH_RAMP);
 		la_pace_rest(pace);

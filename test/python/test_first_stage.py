@@ -198,7 +198,8 @@ def test_what_was_read_in_it_counts(new_cluster: NewCluster) -> None:
     """Look-ahead starts after as many waits as if the scan had been followed from its start.
 
     The first read tells that there is something to be watched, and start_after more are waited
-    for; what comes next is read ahead.
+    for; what comes next is read ahead.  The scan goes back in steps of 51 blocks, and forward by
+    349 after each seventh: that is no scan in the order of the table, for which it must not rest.
     """
     cluster = new_cluster()
     with slow_tablespace(cluster, read_us=2000):
@@ -224,9 +225,9 @@ def test_what_was_read_in_it_counts(new_cluster: NewCluster) -> None:
                 require_node(connection, query, "Index Scan", "waited_a")
                 with gained(connection) as change:
                     assert value(connection, query) == 700 * BLOCKS
-                # The kernel reads some blocks ahead, which then are no waits.
+                # Until it has gone back far enough it may be one that goes forward.
                 most = BLOCKS - patience - 2
-                assert most - 32 < change.blocks_issued <= most, (patience, change)
+                assert most - 8 < change.blocks_issued <= most, (patience, change)
 
 
 def test_what_was_passed_in_it_counts(new_cluster: NewCluster) -> None:
