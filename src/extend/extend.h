@@ -37,8 +37,9 @@
 
 /*
  * A table grows by at most this part of its size.  VACUUM gives a sixteenth of
- * a table back to the file system if it finds it empty at the end, for which it
- * needs an exclusive lock; what we add is just below that.
+ * a table back to the file system if it finds it empty at the end, or 1000
+ * pages, for which it needs an exclusive lock; what we add is just below that,
+ * unless heap_extend_size is more than 999.
  */
 #define LA_EXTEND_FRACTION		16
 
@@ -79,8 +80,8 @@ typedef struct LaExtendCounters
 typedef enum LaSpaceWhen
 {
 	LA_ALWAYS,					/* it is not asked */
-	LA_IF_NONE_EMPTY,			/* there is no empty page */
-	LA_IF_NO_ROOM				/* other pages than the last have no room */
+	LA_IF_NO_ROOM,				/* other pages than the last have no room */
+	LA_IF_FULL					/* and no page is empty */
 } LaSpaceWhen;
 
 /* Pages that are to be added to a table. */
@@ -89,6 +90,7 @@ typedef struct LaSpaceRequest
 	uint32		npages;
 	BufferAccessStrategy ring;	/* buffers to keep them in, or NULL */
 	LaSpaceWhen when;
+	BlockNumber left;			/* for lack of room, or invalid */
 	bool		keep;			/* the caller knows what to do with them */
 	bool		unbuffered;		/* 15: to be read when they are used */
 } LaSpaceRequest;
@@ -112,6 +114,7 @@ typedef struct LaSpace
 typedef struct LaGrowth
 {
 	BlockNumber size;			/* its pages when looked at last, or invalid */
+	BlockNumber target;			/* where rows went then, or invalid */
 	BufferAccessStrategy ring;	/* buffers that pages are filled in, or NULL */
 	BlockNumber made;			/* the last page made for us, or invalid */
 	int			alone;			/* times in a row that the table ended with

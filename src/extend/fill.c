@@ -13,11 +13,11 @@
  *	end		INSERT of a single row: look once, now that it is in
  *
  * A look costs one comparison per row: the table's target page, which the
- * server keeps, is the one seen last.  Where all rows pass target_page.c that
- * tells when there is another, and nothing else is looked at.  A statement that
- * fills several tables (partitions, TOAST) looks at one of them per row, in
- * turn.  Tables for large values are opened only by statements that have
- * brought some rows.
+ * server keeps, is the one seen last.  Where all rows pass target_page.c
+ * (INSERT without ON CONFLICT) that tells when there is another, and nothing
+ * else is looked at.  A statement that fills several tables (partitions, TOAST)
+ * looks at one of them per row, in turn.  Tables for large values are opened
+ * only by statements that have brought some rows.
  *
  * Copyright (c) 2026, the pg_lookahead authors
  *
@@ -55,6 +55,7 @@ typedef struct LaFilling
 	EState	   *estate;
 
 	Relation	attached;		/* that we stand before, or NULL */
+	bool		sees_all;		/* rows, if it is attached */
 	uint32		moves;			/* la_target_moves at the last look */
 	uint32		rows;			/* that it was asked for */
 	int64		extensions;		/* that were made for it */
@@ -196,7 +197,8 @@ la_filling_look(LaFilling *filling)
 static inline bool
 la_filling_is_seen(const LaFilling *filling)
 {
-	return filling->attached != NULL && filling->ntables == 1 &&
+	return filling->sees_all && filling->attached != NULL &&
+		filling->ntables == 1 &&
 		filling->moves == la_target_moves &&
 		(filling->rows + 1) % LA_MANY_ROWS != 0 &&
 		la_heap_am_is_attached(filling->attached);
@@ -261,6 +263,9 @@ la_filling_begin(ModifyTableState *modify)
 	filling->modify = modify;
 	filling->estate = estate;
 	filling->moves = la_target_moves - 1;
+	filling->sees_all = modify->operation == CMD_INSERT &&
+		castNode(ModifyTable, modify->ps.plan)->onConflictAction ==
+		ONCONFLICT_NONE;
 	for (int i = 0; i < modify->mt_nrels; i++)
 		if (la_extend_wanted(modify->resultRelInfo[i].ri_RelationDesc))
 			la_filling_add(filling, modify->resultRelInfo[i].ri_RelationDesc,

@@ -152,7 +152,7 @@ la_extend_step_in(BlockNumber nblocks, BufferAccessStrategy ring)
 void
 la_growth_init(LaGrowth *growth)
 {
-	growth->size = growth->made = InvalidBlockNumber;
+	growth->size = growth->target = growth->made = InvalidBlockNumber;
 	growth->ring = NULL;
 	growth->alone = 0;
 }
@@ -180,12 +180,13 @@ la_growth_step(BlockNumber nblocks, const LaGrowth *growth)
  */
 static bool
 la_grow(Relation rel, BlockNumber nblocks, uint32 npages, LaSpaceWhen when,
-		LaGrowth *growth, LaSpace *space)
+		BlockNumber left, LaGrowth *growth, LaSpace *space)
 {
 	LaSpaceRequest request = {
 		.npages = npages,
 		.ring = growth->ring,
 		.when = when,
+		.left = left,
 		.unbuffered = !la_fills_alone(growth),
 	};
 
@@ -203,10 +204,11 @@ la_grow(Relation rel, BlockNumber nblocks, uint32 npages, LaSpaceWhen when,
 /*
  * Rows go to this page.  If few pages are left behind it, add some more.  Each
  * session looks once at each end of a table, but again if another one was just
- * extending it.
+ * extending it.  Before that rows went to page "before".
  */
 static bool
-la_keep_ahead(Relation rel, BlockNumber target, LaGrowth *growth)
+la_keep_ahead(Relation rel, BlockNumber target, BlockNumber before,
+			  LaGrowth *growth)
 {
 	BlockNumber last = la_spare_end(rel);
 	Oid			file = rel->rd_rel->relfilenode;
@@ -228,7 +230,8 @@ la_keep_ahead(Relation rel, BlockNumber target, LaGrowth *growth)
 	wanted = step - left;
 	if (step < (last + 1 + wanted) / LA_EXTEND_FRACTION &&
 		RelationGetNumberOfBlocks(rel) == last + 1)
-		is_done = la_grow(rel, last + 1, wanted, LA_IF_NO_ROOM, growth, &space);
+		is_done = la_grow(rel, last + 1, wanted, LA_IF_NO_ROOM, before, growth,
+						  &space);
 	if (!space.busy)
 	{
 		la_seen_ending.file = file;
@@ -247,11 +250,13 @@ la_keep_ahead(Relation rel, BlockNumber target, LaGrowth *growth)
 void
 la_heap_filled(Relation rel, BlockNumber target, LaGrowth *growth)
 {
+	BlockNumber before = growth->target;
 	BlockNumber nblocks;
 	bool		has_grown;
 	LaSpace		space;
 
-	if (la_keep_ahead(rel, target, growth))
+	growth->target = target;
+	if (la_keep_ahead(rel, target, before, growth))
 		return;
 	if (growth->size != InvalidBlockNumber && target < growth->size)
 		return;
@@ -262,7 +267,7 @@ la_heap_filled(Relation rel, BlockNumber target, LaGrowth *growth)
 	if (!has_grown)
 		return;
 	if (!la_grow(rel, nblocks, la_growth_step(nblocks, growth),
-				 LA_IF_NONE_EMPTY, growth, &space) &&
+				 LA_IF_FULL, before, growth, &space) &&
 		nblocks >= LA_EXTEND_MIN_TABLE)
 		la_spare_note_end(rel, nblocks - 1);	/* the server has added many */
 }

@@ -40,10 +40,13 @@
  * was built CONCURRENTLY, again and again) the space stays allocated: at most
  * twice index_extend_size, and the first to be used when the index grows.
  *
+ * A build is also over when the command makes or comes to another index.
+ *
  * After an error the file goes with the transaction.  That of an index that
  * CONCURRENTLY leaves behind as invalid keeps what was allocated until it is
- * dropped.  If the process ends in the middle its worker is told on the way
- * out; and a worker ends by itself when the file has been unlinked.
+ * dropped, and so does one that REINDEX of many tables had finished as the last
+ * before the error.  If the process ends in the middle its worker is told on
+ * the way out; and a worker ends by itself when the file has been unlinked.
  *
  * When the file system is nearly full nothing is allocated in advance.
  *
@@ -341,7 +344,7 @@ la_index_build_begin(Oid relid)
 		relid >= FirstNormalObjectId &&
 		index->rd_rel->relpersistence != RELPERSISTENCE_TEMP)
 	{
-		la_index_build_end();	/* of the one before */
+		Assert(la_build.worker == NULL);
 		la_build.index = relid;
 		la_build.locator = *la_rel_locator(index);
 		if (la_space_worker_start(la_rel_path(index)))
@@ -352,11 +355,25 @@ la_index_build_begin(Oid relid)
 	RelationClose(index);
 }
 
+/*
+ * May the space of files be allocated without being written?  The server has a
+ * setting for that, in later minor releases: file systems may treat such space
+ * differently.
+ */
+static bool
+la_may_allocate(void)
+{
+	const char *how = GetConfigOption("file_extend_method", true, false);
+
+	return how == NULL || strcmp(how, "write_zeros") != 0;
+}
+
 static bool
 la_index_extend_wanted(void)
 {
 	return LA_HAVE_KEEP_SIZE && la_index_builds > 0 && la_enabled &&
-		la_index_extend_size > 0 && IsUnderPostmaster && !IsBinaryUpgrade;
+		la_index_extend_size > 0 && IsUnderPostmaster && !IsBinaryUpgrade &&
+		la_may_allocate();
 }
 
 /*
@@ -378,6 +395,7 @@ la_index_created(Oid relid)
 	if (!is_index)
 		return;
 	la_build.created = relid;
+	la_index_build_end();		/* of the one before */
 	if (la_is_large(la_reported_table()))
 	{
 		la_index_build_begin(relid);
@@ -411,6 +429,7 @@ la_index_planned(Oid table)
 	if (!is_of_table)
 		return;
 	la_build.created = InvalidOid;
+	la_index_build_end();		/* of the one before */
 	if (la_is_large(table))
 		la_index_build_begin(relid);
 }

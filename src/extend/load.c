@@ -19,7 +19,11 @@
  *				itself.  It is the road that the server's own larger
  *				extensions take, and works for tables without free space map
  *				(created in this transaction) as well.  At the end what is
- *				left goes into the free space map.
+ *				left goes into the free space map.  As long as it has such
+ *				pages the server does not ask that map.  So now and then we
+ *				do, and if the table has room elsewhere they are used up
+ *				first.  What a load that fails had is lost to the map until
+ *				VACUUM comes, so it never has more than it has filled.
  *	15			into the free space map, as for other inserts.  A table created
  *				in this transaction is not loaded through it.  There we keep the
  *				pages, and make the next one the page that the insert state
@@ -157,10 +161,12 @@ la_load_feed(LaLoad *load, BulkInsertState bistate, bool use_fsm)
 {
 	Relation	rel = load->rel;
 	BlockNumber target;
+	BlockNumber before = load->seen;
 	BlockNumber nblocks;
 	uint32		left = la_pages_left(bistate);
 	uint32		step;
 	bool		at_end;
+	LaSpaceWhen when = LA_ALWAYS;
 	LaSpace		space;
 
 	if (bistate->current_buf != InvalidBuffer)
@@ -187,23 +193,40 @@ la_load_feed(LaLoad *load, BulkInsertState bistate, bool use_fsm)
 	step = la_extend_step(nblocks);
 	at_end = left > 0 || la_is_at_end(load, target, nblocks);
 	load->growth.size = nblocks;
-	if (!at_end)
+	if (!at_end || step == 0)
 		return;
 	if (left > 0 && bistate->last_free + 1 != nblocks)
 		return;					/* wait until they are used */
+	if (load->refused != InvalidBlockNumber &&
+		nblocks < load->refused + LA_BATCH_BLOCKS)
+		return;
+	if (use_fsm && left == 0)
+		when = LA_IF_FULL;
+	else if (use_fsm && load->added - load->asked >= step)
+		when = LA_IF_NO_ROOM;
 
 	/* Others load the table, too, and each may have a rest when it ends. */
 	if (left == 0 && load->pool_last != InvalidBlockNumber &&
 		load->pool_last + 1 != nblocks)
 		step /= LA_LOADS_BESIDE;
 	step = Min(step, LA_LOAD_MAX_BLOCKS);
+	step = Min(step, Max(load->added, LA_BATCH_BLOCKS));
+	step = Max(step, left + LA_BATCH_BLOCKS) - left;
 	if (!la_space_add(rel, nblocks, &(LaSpaceRequest)
 					  {.npages = step,
 					  .ring = bistate->strategy,
-					  .when = use_fsm && left == 0 ? LA_IF_NONE_EMPTY :
-					  LA_ALWAYS,
+					  .when = when,
+					  .left = before,
 					  .keep = true}, &space))
+	{
+		if (when != LA_ALWAYS && !space.busy)
+			load->refused = nblocks;
 		return;
+	}
+	load->refused = InvalidBlockNumber;
+	if (when != LA_ALWAYS)
+		load->asked = load->added;
+	load->added += space.npages;
 
 	if (left > 0 && space.first != bistate->last_free + 1)
 	{
@@ -309,6 +332,7 @@ la_load_room(LaLoad *load, BulkInsertState bistate, Size length)
 													  bistate->strategy),
 						 .ring = bistate->strategy,
 						 .when = LA_ALWAYS,
+						 .left = InvalidBlockNumber,
 						 .keep = true}, &space))
 		{
 			load->next_free = space.first;
@@ -393,6 +417,7 @@ la_load_begin(LaLoad *load)
 	la_growth_init(&load->toast_growth);
 	load->pool_first = load->pool_last = InvalidBlockNumber;
 	load->next_free = load->last_free = InvalidBlockNumber;
+	load->refused = InvalidBlockNumber;
 	load->outer = la_loads;
 	la_loads = load;
 }

@@ -36,6 +36,9 @@ struct LaLoad
 	LaGrowth	growth;
 	BlockNumber pool_first;		/* pages that only this load knows of */
 	BlockNumber pool_last;
+	uint32		added;			/* pages that were added for it so far */
+	uint32		asked;			/* of these, when the map was asked last */
+	BlockNumber refused;		/* pages of the table when that had room */
 	BlockNumber next_free;		/* what it had not used when last seen */
 	BlockNumber last_free;
 	BlockNumber noted;			/* page that was noted last in "filled" */

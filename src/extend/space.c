@@ -76,9 +76,13 @@
 
 /*
  * A page with this much beyond what fillfactor keeps free has room: for any row
- * of which nothing is stored elsewhere.
+ * of which nothing is stored elsewhere.  So has an empty one, whatever
+ * fillfactor keeps free.  Where rows are wider, because no value of theirs may
+ * be stored elsewhere, a page has room with this much beyond what the page has
+ * that was left for lack of it.
  */
 #define LA_ROOM			(BLCKSZ / 4)
+#define LA_ROOM_BEYOND	(BLCKSZ / 16)
 
 static TimestampTz la_retry_at = 0;
 
@@ -131,6 +135,9 @@ la_add_pages(LaSpaceRun *run)
 	BlockNumber last = InvalidBlockNumber;
 	uint32		left = run->request.npages;
 
+	/* An error at a later file would leave pages here that nobody knows of. */
+	left = Min(left, RELSEG_SIZE - run->nblocks % RELSEG_SIZE);
+
 	if (!la_lock_end(run))
 		return;
 	UnlockRelationForExtension(rel, ExclusiveLock);
@@ -141,6 +148,9 @@ la_add_pages(LaSpaceRun *run)
 		BlockNumber first;
 		uint32		got;
 
+		/* What is kept is not in the map yet. */
+		if (!run->request.keep)
+			CHECK_FOR_INTERRUPTS();
 		first = ExtendBufferedRelBy(BMR_REL(rel), MAIN_FORKNUM,
 									run->request.ring, 0,
 									Min(left, LA_EXTEND_MAX_BUFFERS),
@@ -272,8 +282,14 @@ la_has_room(const LaSpaceRun *run)
 	Relation	rel = run->rel;
 	uint32		step = la_extend_step(run->nblocks);
 	BlockNumber before = run->nblocks - 2 * step;
-	Size		wanted = LA_ROOM +
+	Size		reserve =
 		RelationGetTargetPageFreeSpace(rel, HEAP_DEFAULT_FILLFACTOR);
+	Size		wanted = LA_ROOM + reserve;
+
+	if (run->request.left != InvalidBlockNumber)
+		wanted = Max(wanted, LA_ROOM_BEYOND +
+					 GetRecordedFreeSpace(rel, run->request.left));
+	wanted = Min(wanted, LA_EMPTY_SPACE);
 
 	for (int i = 0; i < LA_ROOM_LOOKS; i++)
 	{
@@ -318,12 +334,13 @@ la_is_time(const LaSpaceRun *run)
 	{
 		case LA_ALWAYS:
 			return true;
-		case LA_IF_NONE_EMPTY:
-			/* Empty pages are where the next rows will go. */
-			return GetPageWithFreeSpace(run->rel, LA_EMPTY_SPACE) ==
-				InvalidBlockNumber;
 		case LA_IF_NO_ROOM:
 			return !la_has_room(run);
+		case LA_IF_FULL:
+			/* The search goes on behind the page that it finds. */
+			return !la_has_room(run) &&
+				GetPageWithFreeSpace(run->rel, LA_EMPTY_SPACE) ==
+				InvalidBlockNumber;
 	}
 	return false;
 }

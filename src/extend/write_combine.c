@@ -411,6 +411,7 @@ la_filled_write_until(LaFilledPages *filled, LaWriteOrder *order, uint32 left)
 	{
 		BlockNumber block = filled->pages[filled->oldest];
 
+		CHECK_FOR_INTERRUPTS();
 		if (!la_was_written(order, block))
 		{
 			LaPageState state = la_page_state(order, block);
@@ -501,6 +502,7 @@ la_victims_write(Relation rel, uint32 npages)
 			BufTagGetForkNum(&tag) != MAIN_FORKNUM ||
 			la_was_written(&order, tag.blockNum))
 			continue;
+		CHECK_FOR_INTERRUPTS();
 		if (la_write_around(&order, tag.blockNum))
 			continue;
 		la_sweep_retry_at = TimestampTzPlusMilliseconds(GetCurrentTimestamp(),

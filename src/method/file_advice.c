@@ -7,8 +7,7 @@
  * block at a time, and the kernel makes as many small reads as there are
  * blocks; so there a longer range goes past the storage manager, to the
  * segment file itself, through the server's own virtual file descriptors.  The
- * file is closed again at once: an open one would keep the space of a dropped
- * table.
+ * file is closed again at once: nobody tells us when it has been replaced.
  *
  * Advice that cannot be given is no error.
  *

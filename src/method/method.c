@@ -27,7 +27,8 @@
  *
  * Temporary tables cannot be read by other processes, and asynchronous I/O
  * into local buffers runs synchronously with io_method=worker: they get
- * advice, or none with direct I/O.
+ * advice, or none with direct I/O.  The service's workers cannot lock a table
+ * that this transaction has locked against all others: likewise.
  *
  * Copyright (c) 2026, the pg_lookahead authors
  *
@@ -42,13 +43,29 @@
 #include "storage/bufpage.h"
 
 /*
- * Can the I/O service serve this table?  Its workers cannot see local buffers.
+ * Does a lock of this transaction keep everybody else from the relation?  So it
+ * is with a table that was made or truncated in it, for example.
+ */
+static bool
+la_is_ours_alone(Relation rel)
+{
+	LOCKTAG		tag;
+
+	SET_LOCKTAG_RELATION(tag, rel->rd_lockInfo.lockRelId.dbId,
+						 RelationGetRelid(rel));
+	return la_lock_is_held(&tag, AccessExclusiveLock);
+}
+
+/*
+ * Can the I/O service serve this table?  Its workers cannot see local buffers,
+ * and have to lock it.
  */
 static bool
 la_worker_can_serve(Relation rel)
 {
 	return la_service_is_running() &&
-		(rel == NULL || !RelationUsesLocalBuffers(rel));
+		(rel == NULL ||
+		 (!RelationUsesLocalBuffers(rel) && !la_is_ours_alone(rel)));
 }
 
 /*

@@ -79,9 +79,11 @@ la_owner_target_of(LaTarget *target, Relation rel, ForkNumber fork)
  * la_owner_end() before it gives that up; an abort does it for it.
  *
  * Returns false if all slots are taken, which is counted, or if the key is: two
- * scans under one key would move each other's position.  One with a window
- * (index scans, leaf pages, bitmaps) may not have the last slots, and is not
- * counted: method/worker.c advises the kernel then.
+ * scans under one key would move each other's position.  To which of the two a
+ * process that looks for the slot belongs is not to be seen, so none finds it
+ * from then on.  One with a window (index scans, leaf pages, bitmaps) may not
+ * have the last slots, and is not counted: method/worker.c advises the kernel
+ * then.
  */
 bool
 la_owner_begin(LaOwnerRef *ref, const LaTarget *target, uint64 key)
@@ -114,6 +116,7 @@ la_owner_begin(LaOwnerRef *ref, const LaTarget *target, uint64 key)
 		}
 		else if (key != 0 && candidate->key == key)
 		{
+			candidate->key = 0;
 			owner = NULL;
 			is_key_taken = true;
 			break;
@@ -126,6 +129,7 @@ la_owner_begin(LaOwnerRef *ref, const LaTarget *target, uint64 key)
 		owner->key = key;
 		pg_atomic_write_u64(&owner->position, 0);
 		pg_atomic_write_u64(&owner->frontier, 0);
+		pg_atomic_write_u64(&owner->unused, 0);
 		pg_atomic_write_u32(&owner->started, 0);
 		pg_atomic_write_u64(&owner->moved_us, la_now_us());
 		ref->owner = owner;
@@ -148,7 +152,8 @@ la_owner_begin(LaOwnerRef *ref, const LaTarget *target, uint64 key)
  * Find the slot that the leader of a parallel query has begun for a relation.
  *
  * The leader may have two parallel plans at once, one below a cursor, whose
- * nodes have the same number: the target tells them apart.
+ * nodes have the same number: the target tells them apart.  Where that is the
+ * same, too, the slot has lost its key.
  */
 bool
 la_owner_find(LaOwnerRef *ref, const LaTarget *target, uint64 key)

@@ -219,4 +219,5 @@ la_queue_detach(LaWorker *worker)
 	worker->head = worker->tail;
 	worker->queued_blocks = 0;
 	SpinLockRelease(&worker->mutex);
+	pg_atomic_write_u32(&worker->ring_blocks, 0);
 }

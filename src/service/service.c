@@ -106,6 +106,7 @@ la_service_shmem_startup(void)
 			pg_atomic_init_u32(&owner->generation, 0);
 			pg_atomic_init_u64(&owner->position, 0);
 			pg_atomic_init_u64(&owner->frontier, 0);
+			pg_atomic_init_u64(&owner->unused, 0);
 			pg_atomic_init_u32(&owner->started, 0);
 			pg_atomic_init_u64(&owner->moved_us, 0);
 		}

@@ -238,11 +238,14 @@ pg_lookahead_owners(PG_FUNCTION_ARGS)
 	{
 		LaOwner    *owner = &la_service->owners[i];
 		uint32		generation = pg_atomic_read_u32(&owner->generation);
-		LaTarget	target = owner->target;
-		int			pid = owner->pid;
+		LaTarget	target;
+		int			pid;
 		Datum		values[LA_OWNER_COLUMNS];
 		bool		nulls[LA_OWNER_COLUMNS] = {false};
 
+		pg_read_barrier();
+		target = owner->target;
+		pid = owner->pid;
 		pg_read_barrier();
 		if ((generation & 1) == 0 ||
 			pg_atomic_read_u32(&owner->generation) != generation)

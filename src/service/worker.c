@@ -231,11 +231,18 @@ static bool
 la_do_piece(LaPiece *piece)
 {
 	int			save_log = log_min_messages;
+	bool		save_track = pgstat_track_counts;
 	bool		ok;
 
-	/* A bad page warns before it fails; la_log_failure() says it once. */
+	/*
+	 * A bad page warns before it fails; la_log_failure() says it once.  Before
+	 * 18 it would be counted for the shared relations, as we have no database;
+	 * who needs the page counts it.
+	 */
 	log_min_messages = Max(log_min_messages, ERROR);
+	pgstat_track_counts = false;
 	ok = la_guard_run_once(la_piece_body, piece);
+	pgstat_track_counts = save_track;
 	log_min_messages = save_log;
 	if (!ok)
 	{
@@ -430,7 +437,7 @@ la_worker_tidy(void)
 }
 
 /*
- * Sleep until there is work.  Nothing is kept open meanwhile.
+ * Sleep until there is work.  If it does not come in time nothing is kept open.
  */
 static void
 la_worker_sleep(void)
@@ -464,6 +471,7 @@ la_io_worker_main(Datum arg)
 	LaRequest	pending[LA_MAX_PENDING];
 	int			npending = 0;
 	int			first = 0;
+	MemoryContext context;
 
 	pqsignal(SIGHUP, SignalHandlerForConfigReload);
 	pqsignal(SIGINT, SIG_IGN);	/* there is no query to cancel */
@@ -472,7 +480,10 @@ la_io_worker_main(Datum arg)
 	BackgroundWorkerInitializeConnection(NULL, NULL, 0);
 
 	la_guard_process("pg_lookahead io worker");
-	MemoryContextSwitchTo(TopMemoryContext);
+	/* What an error leaves goes with the next request. */
+	context = AllocSetContextCreate(TopMemoryContext, "pg_lookahead request",
+									ALLOCSET_SMALL_SIZES);
+	MemoryContextSwitchTo(context);
 	la_worker = &la_service->workers[DatumGetInt32(arg)];
 	la_worker_configure();
 	before_shmem_exit(la_worker_exit, (Datum) 0);
@@ -508,6 +519,7 @@ la_io_worker_main(Datum arg)
 			continue;
 		}
 		la_serve(&pending[first]);
+		MemoryContextReset(context);
 		first = (first + 1) % LA_MAX_PENDING;
 		npending--;
 		(void) la_status_turn(la_worker);

@@ -701,7 +701,7 @@ la_commands_sweep(void)
 			la_command_end(command);
 	}
 
-	/* An open file would keep the space of a dropped table. */
+	/* Nobody needs those files open here any more. */
 	if (before > la_ncommands)
 		la_smgr_close_all();
 }

@@ -160,6 +160,9 @@ la_seq_scan_register(MemoryContext query_context, SeqScanState *node)
 /* A scan that has not begun to look ahead after so many blocks never does. */
 #define LA_SEQ_GIVE_UP		32768
 
+/* The server halves its chunks when so many are left. */
+#define LA_LAST_CHUNKS		64
+
 /* Parallel scans of one query that have a slot from its start on. */
 #define LA_MAX_PARALLEL_OWNERS	32
 
@@ -253,10 +256,12 @@ la_parallel_blocks(const LaSeqScan *scan)
 }
 
 /*
- * Take smaller chunks than the server does, if its are large.
+ * Take smaller chunks than the server does, if its are large, or those of the
+ * setting.  Towards the end the server takes ever smaller ones, but not if its
+ * last LA_LAST_CHUNKS are more than the table.
  */
 static void
-la_limit_chunk(const LaSeqScan *scan)
+la_limit_chunk(const LaSeqScan *scan, BlockNumber nblocks)
 {
 	TableScanDesc desc = scan->node->ss.ss_currentScanDesc;
 	ParallelBlockTableScanWorker worker;
@@ -269,7 +274,7 @@ la_limit_chunk(const LaSeqScan *scan)
 		return;
 	if (most == 0)
 		most = Min(worker->phsw_chunk_size, LA_STRIPE_BLOCKS);
-	worker->phsw_chunk_size = most;
+	worker->phsw_chunk_size = Min(most, Max(nblocks / (2 * LA_LAST_CHUNKS), 1));
 }
 
 /*
@@ -359,7 +364,7 @@ la_seq_begin(LaSeqScan *scan, BlockNumber blkno)
 		return;
 	}
 	if (scan->is_parallel)
-		la_limit_chunk(scan);
+		la_limit_chunk(scan, nblocks);
 	la_frontier_open(&scan->frontier, rel, method, &scan->base.counters,
 					 start, nblocks, handed_out);
 	scan->has_begun = true;

@@ -74,7 +74,10 @@ la_frontier_open(LaFrontier *frontier, Relation rel, const LaMethod *method,
 	frontier->distance = LA_FIRST_STEPS * LA_STEP_BLOCKS;
 	frontier->resident = 0;
 	if (frontier->key == 0 && la_owner_is_valid(&frontier->owner))
+	{
 		pg_atomic_write_u64(&frontier->owner.owner->frontier, 0);
+		pg_atomic_write_u64(&frontier->owner.owner->unused, 0);
+	}
 }
 
 /*
@@ -159,7 +162,9 @@ la_frontier_ask(LaFrontier *frontier, uint64 from, uint64 until)
 		return;
 	}
 
-	if (frontier->method->id == LA_METHOD_WORKER)
+	/* The leader may have a lock that keeps the service out. */
+	if (frontier->method->id == LA_METHOD_WORKER &&
+		!frontier->owner.owner->target.advise_only)
 		asked = la_owner_ask(&frontier->owner, first, n, until);
 	else
 		la_file_advise(RelationGetSmgr(frontier->rel), MAIN_FORKNUM, first, n);
@@ -231,8 +236,11 @@ la_frontier_tell(LaFrontier *frontier, uint64 position)
 		{
 			if (pg_atomic_compare_exchange_u64(&owner->position, &told,
 											   position))
+			{
 				(void) pg_atomic_compare_exchange_u64(&owner->frontier,
 													  &reached, 0);
+				pg_atomic_write_u64(&owner->unused, 0);
+			}
 		}
 		/* What is told within a round only grows, too. */
 		else
@@ -293,26 +301,52 @@ la_frontier_waited(LaFrontier *frontier)
 }
 
 /*
+ * How many of the blocks that this process has asked for does the scan not come
+ * to?  Of those of a parallel scan all processes ask when they end: what one
+ * has counted the others do not.
+ */
+static uint64
+la_frontier_unused(const LaFrontier *frontier, uint64 position)
+{
+	const LaCounters *counters = frontier->counters;
+	uint64		most = counters->blocks_issued_total -
+		counters->blocks_used_total - counters->blocks_wasted_total;
+	bool		is_shared = la_owner_is_valid(&frontier->owner);
+	uint64		reached = is_shared ?
+		pg_atomic_read_u64(&frontier->owner.owner->frontier) :
+		frontier->local_frontier;
+	uint64		ahead;
+	uint64		counted;
+	uint64		unused;
+
+	/* Others may have come further. */
+	if (is_shared)
+		position = Max(position,
+					   pg_atomic_read_u64(&frontier->owner.owner->position));
+	ahead = reached > position + 1 ? reached - position - 1 : 0;
+	if (!is_shared)
+		return Min(ahead, most);
+
+	counted = pg_atomic_read_u64(&frontier->owner.owner->unused);
+	do
+		unused = Min(ahead > counted ? ahead - counted : 0, most);
+	while (!pg_atomic_compare_exchange_u64(&frontier->owner.owner->unused,
+										   &counted, counted + unused));
+	return unused;
+}
+
+/*
  * The scan ends, or starts anew.  Counts what was asked for and not come to.
  */
 void
 la_frontier_close(LaFrontier *frontier, uint64 position)
 {
 	LaCounters *counters = frontier->counters;
-	uint64		reached = frontier->local_frontier;
-	uint64		ahead;
 
-	if (la_owner_is_valid(&frontier->owner))
-	{
-		reached = pg_atomic_read_u64(&frontier->owner.owner->frontier);
-		/* Others use that of a parallel scan. */
-		if (frontier->key == 0)
-			la_owner_end(&frontier->owner);
-	}
-	ahead = reached > position + 1 ? reached - position - 1 : 0;
-	ahead = Min(ahead, (uint64) counters->blocks_issued_total -
-				counters->blocks_used_total - counters->blocks_wasted_total);
-	counters->blocks_wasted_total += ahead;
+	counters->blocks_wasted_total += la_frontier_unused(frontier, position);
+	/* Others use that of a parallel scan. */
+	if (la_owner_is_valid(&frontier->owner) && frontier->key == 0)
+		la_owner_end(&frontier->owner);
 	counters->blocks_used_total = counters->blocks_issued_total -
 		counters->blocks_wasted_total;
 	frontier->local_frontier = 0;

@@ -29,6 +29,7 @@ from support import (
     rows,
     script,
     slow_tablespace,
+    until,
     value,
 )
 
@@ -275,6 +276,46 @@ def test_errors(built: Cluster, connection: Connection) -> None:
         connection.execute("CREATE UNIQUE INDEX CONCURRENTLY made_2 ON source ((a / 2))")
     no_worker(built)
     connection.execute("DROP INDEX made_2")
+
+
+def test_error_after_another_index(built: Cluster, connection: Connection) -> None:
+    """REINDEX of a schema commits each table: what is done then has nothing in excess."""
+    script(
+        connection,
+        """
+        CREATE SCHEMA several;
+        CREATE TABLE several.first AS SELECT * FROM source;
+        CREATE INDEX several_first ON several.first (b, c);
+        CREATE TABLE several.second AS SELECT a FROM generate_series(1, 10) a;
+        CREATE SEQUENCE several.calls;
+        CREATE FUNCTION several.once(a int) RETURNS int IMMUTABLE LANGUAGE sql
+          AS $$SELECT a / (nextval('several.calls') <= 10)::int$$;
+        CREATE INDEX several_second ON several.second (several.once(a));
+        """,
+    )
+    file = "SELECT pg_relation_filenode('several.several_first')"
+    before = value(connection, file)
+    with pytest.raises(psycopg.Error, match="division by zero"):
+        connection.execute("REINDEX SCHEMA several")
+    assert value(connection, file) != before
+    tidy(built, connection, "several.several_first")
+    connection.execute("DROP SCHEMA several CASCADE")
+
+
+def test_files_that_are_to_be_written(built: Cluster, connection: Connection) -> None:
+    """Where the server is told to write its files no space is allocated for them."""
+    if not rows(connection, "SELECT FROM pg_settings WHERE name = 'file_extend_method'"):
+        pytest.skip("this server has no such setting")
+    try:
+        connection.execute("ALTER SYSTEM SET file_extend_method = write_zeros")
+        connection.execute("SELECT pg_reload_conf()")
+        until(connection, "current_setting('file_extend_method') = 'write_zeros'", 30)
+        before = counters(connection)
+        connection.execute("CREATE INDEX made ON source (b, c)")
+        assert counters(connection) == before
+    finally:
+        connection.execute("ALTER SYSTEM RESET file_extend_method")
+        connection.execute("SELECT pg_reload_conf()")
 
 
 @pytest.mark.parametrize("how", ["pg_cancel_backend", "pg_terminate_backend"])

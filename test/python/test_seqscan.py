@@ -1044,6 +1044,48 @@ def test_another_access_method(tables: Cluster, method: str, workers: int) -> No
             script(connection, "DROP ACCESS METHOD other_heap CASCADE")
 
 
+@pytest.mark.parametrize("processes", [1, 3])
+def test_table_that_nobody_else_may_read(tables: Cluster, processes: int) -> None:
+    """The service cannot lock what a transaction has for itself: the kernel is advised."""
+    query = "SELECT count(*), sum(a), sum(length(filler)) FROM long"
+    locked = "SELECT sum(locked)::bigint FROM pg_stat_lookahead_io"
+    with connect(tables) as connection:
+        scanning(connection, enabled=False)
+        settings(connection, **{**PARALLEL, "max_parallel_workers_per_gather": processes - 1})
+        without = rows(connection, query)
+        switch(connection, on=True)
+        settle(connection)
+        before = read_by_workers(connection), value(connection, locked)
+        connection.execute("BEGIN")
+        cold(connection, "long")  # rewrites it
+        with gained(connection) as change:
+            assert rows(connection, query) == without
+        assert change.blocks_issued > MIN_BLOCKS / 2
+        connection.execute("COMMIT")
+        assert (read_by_workers(connection), value(connection, locked)) == before
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_parallel_scan_that_ends_early(tables: Cluster, method: str) -> None:
+    """What is not come to is counted once, however many processes have asked for some of it."""
+    query = "SELECT id, length(filler) FROM long LIMIT 200"
+    with connect(tables) as connection:
+        scanning(connection, method)
+        settings(connection, **PARALLEL)
+        require_parallel(connection, query)
+        for _ in range(5):
+            connection.execute("SELECT pg_stat_lookahead_reset()")
+            cold(connection, "long")
+            assert len(rows(connection, query)) == 200
+            issued, used, wasted, depth = rows(
+                connection,
+                "SELECT blocks_issued, blocks_used, blocks_wasted, depth_max"
+                " FROM pg_stat_lookahead WHERE relname = 'long'",
+            )[0]
+            assert issued == used + wasted
+            assert wasted <= depth, (issued, used, wasted, depth)
+
+
 def test_temporary_table(tables: Cluster) -> None:
     """Its buffers are nobody else's."""
     with connect(tables) as connection:

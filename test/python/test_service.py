@@ -826,6 +826,7 @@ def _cut(path: Path, blocks: int) -> None:
         file.truncate(blocks * 8192)
 
 
+SHARED_FAILURES = "SELECT coalesce(sum(checksum_failures), 0) FROM pg_stat_database WHERE datid = 0"
 DAMAGED = "SELECT a, length(filler) FROM damaged WHERE a > 0 ORDER BY a"
 EXPECTED = r"page verification failed|invalid page|could not read block|zeroing|checksum"
 
@@ -870,6 +871,8 @@ def test_damage(own: Cluster, how: str) -> None:
                 rows(connection, DAMAGED)
             errors.append((failed.value.sqlstate, failed.value.diag.message_primary))
         assert errors[0] == errors[1]
+        # Workers are of no database: it is no damage of the relations that all share.
+        assert value(connection, SHARED_FAILURES) == 0
 
 
 @pytest.mark.parametrize("setting", ["zero_damaged_pages", "ignore_checksum_failure"])
