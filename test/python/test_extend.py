@@ -1082,6 +1082,32 @@ def test_rows_of_more_than_half_a_page(
     assert counters(connection)["added"] - before["added"] > 1800
 
 
+def load_around_vacuum(loaded: Cluster, connection: Connection, statement: str) -> int:
+    """Load "filled" in another session, and VACUUM it while that waits in gate().
+
+    Returns the bytes that were free on its pages then.
+    """
+    connection.execute(
+        "CREATE OR REPLACE FUNCTION gate() RETURNS bool LANGUAGE plpgsql"
+        " AS $$BEGIN PERFORM pg_advisory_lock(77); RETURN true; END$$"
+    )
+    connection.execute("SELECT pg_advisory_lock(77)")
+
+    def fill() -> None:
+        with connect(loaded) as other:
+            other.execute(statement)
+
+    thread = threading.Thread(target=fill)
+    thread.start()
+    waiting = "SELECT FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+    until(connection, f"EXISTS ({waiting})", 30)
+    connection.execute("VACUUM filled")
+    free = int(value(connection, "SELECT sum(avail) FROM pg_freespace('filled')"))
+    connection.execute("SELECT pg_advisory_unlock(77)")
+    thread.join()
+    return free
+
+
 def test_room_that_comes_ends_the_pages_of_a_copy(loaded: Cluster, connection: Connection) -> None:
     """What a COPY has for itself keeps it from room that VACUUM makes only for a while."""
     connection.execute(f"COPY source TO '{loaded.dir}/source.copy'")
@@ -1089,26 +1115,12 @@ def test_room_that_comes_ends_the_pages_of_a_copy(loaded: Cluster, connection: C
     for _ in range(5):
         connection.execute("INSERT INTO filled SELECT * FROM source")
     before = pages(connection, "filled")
-    connection.execute(
-        "CREATE OR REPLACE FUNCTION gate() RETURNS bool LANGUAGE plpgsql"
-        " AS $$BEGIN PERFORM pg_advisory_lock(77); RETURN true; END$$"
-    )
     connection.execute("DELETE FROM filled WHERE (ctid::text::point)[0] < 4000")
-    connection.execute("SELECT pg_advisory_lock(77)")
-
-    def fill() -> None:
-        with connect(loaded) as other:
-            other.execute(
-                f"COPY filled FROM '{loaded.dir}/source.copy' WHERE a <> {ROWS // 4} OR gate()"
-            )
-
-    thread = threading.Thread(target=fill)
-    thread.start()
-    waiting = "SELECT FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
-    until(connection, f"EXISTS ({waiting})", 30)
-    connection.execute("VACUUM filled")
-    connection.execute("SELECT pg_advisory_unlock(77)")
-    thread.join()
+    load_around_vacuum(
+        loaded,
+        connection,
+        f"COPY filled FROM '{loaded.dir}/source.copy' WHERE a <> {ROWS // 4} OR gate()",
+    )
     after = pages(connection, "filled")
     added = after.size - before.size
     # A quarter before, and as much as it adds between two looks.
@@ -1162,27 +1174,13 @@ def test_room_far_away_ends_it(loaded: Cluster, connection: Connection) -> None:
     before = pages(connection, "filled")
     assert 2 * MAP_PAGE < before.size < 2 * MAP_PAGE + 1000, before
     connection.execute("DELETE FROM filled WHERE (ctid::text::point)[0] < 8000")
-    connection.execute(
-        "CREATE OR REPLACE FUNCTION gate() RETURNS bool LANGUAGE plpgsql"
-        " AS $$BEGIN PERFORM pg_advisory_lock(77); RETURN true; END$$"
+    free = load_around_vacuum(
+        loaded,
+        connection,
+        "INSERT INTO filled SELECT s.* FROM source s, generate_series(1, 3)"
+        " WHERE a <> 5000 OR gate()",
     )
-    connection.execute("SELECT pg_advisory_lock(77)")
-
-    def fill() -> None:
-        with connect(loaded) as other:
-            other.execute(
-                "INSERT INTO filled SELECT s.* FROM source s, generate_series(1, 3)"
-                " WHERE a <> 5000 OR gate()"
-            )
-
-    thread = threading.Thread(target=fill)
-    thread.start()
-    waiting = "SELECT FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
-    until(connection, f"EXISTS ({waiting})", 30)
-    connection.execute("VACUUM filled")
-    assert value(connection, "SELECT sum(avail) FROM pg_freespace('filled')") > 7000 * 8000
-    connection.execute("SELECT pg_advisory_unlock(77)")
-    thread.join()
+    assert free > 7000 * 8000
     after = pages(connection, "filled")
     assert after.used > before.used - 8000 + 2 * ROWS // ROWS_ON_A_PAGE, (before, after)
     assert after.size <= before.size + 2 * STEP, (before, after)
