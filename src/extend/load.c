@@ -23,7 +23,8 @@
  *				pages the server does not ask that map.  So now and then we
  *				do, and if the table has room elsewhere they are used up
  *				first.  What a load that fails had is lost to the map until
- *				VACUUM comes, so it never has more than it has filled.
+ *				VACUUM comes, so it never has more than it has filled, or
+ *				LA_BATCH_BLOCKS.
  *	15			into the free space map, as for other inserts.  A table created
  *				in this transaction is not loaded through it.  There we keep the
  *				pages, and make the next one the page that the insert state
