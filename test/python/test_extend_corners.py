@@ -8,8 +8,7 @@ import pytest
 from lookahead.cluster import Cluster
 
 from conftest import NewCluster
-from support import Connection, LogWatch, connect, need_extensions, rows, script, settings, value
-from test_extend import (
+from extend_support import (
     LOADS,
     ROWS,
     SIXTEENTH,
@@ -22,6 +21,7 @@ from test_extend import (
     pages,
     sound,
 )
+from support import Connection, LogWatch, connect, need_extensions, rows, script, settings, value
 
 SETUP = """
 CREATE TABLE lookup (low int);

@@ -154,7 +154,7 @@ def test_starts_by_itself(slow: Cluster, server: Server, name: str) -> None:
 
 @pytest.mark.parametrize("direction", ["ASC", "DESC"])
 def test_short_scan_to_and_fro(slow: Cluster, direction: str) -> None:
-    """Near the order of the table the kernel may read ahead; it does not, and that is seen early."""
+    """Near the table's order the kernel may read ahead; it does not, and that is seen early."""
     query = (
         "SELECT count(f), max(a) FROM"
         f" (SELECT a, f FROM near WHERE a BETWEEN 101 AND 400 ORDER BY a {direction} OFFSET 0) s"

@@ -11,13 +11,21 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 
-
 import pytest
 from lookahead.cluster import Cluster
 
 from conftest import NewCluster
+from extend_support import (
+    LOADS_OF_ONE_TABLE,
+    ROWS,
+    answer,
+    cluster_with_source,
+    load,
+    off,
+    on,
+    sound,
+)
 from support import Connection, LogWatch, connect, pins, rows, script, until, value
-from test_extend import LOADS_OF_ONE_TABLE, ROWS, answer, cluster_with_source, load, off, on, sound
 
 # So often a use of a page counts.
 MAX_USAGE = 5

@@ -22,8 +22,8 @@ from lookahead.cluster import Cluster
 from lookahead.servers import Server
 
 from conftest import NewCluster
+from extend_support import LOADS, ROWS, cluster_with_source, sound
 from support import Connection, LogWatch, connect, need_extensions, rows, until, value
-from test_extend import LOADS, ROWS, cluster_with_source, sound
 
 # A ring of buffers is an eighth of shared buffers, at most 16 MB.
 RING = 1024

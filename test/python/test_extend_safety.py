@@ -1,0 +1,380 @@
+"""Pages in advance where the server, the disk or a file ends.
+
+A crash, a full disk, the end of a file, a backup in the middle of loads: what is
+found then is a sound table, and the pages that nobody used come back.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import threading
+import time
+from pathlib import Path
+
+import psycopg
+import pytest
+from lookahead import privilege
+from lookahead.cluster import PORT, Cluster
+from lookahead.servers import Server
+
+from conftest import NewCluster
+from extend_support import (
+    BLOCK,
+    LOADS,
+    ROWS,
+    SIXTEENTH,
+    SOURCE,
+    STEP,
+    answer,
+    cluster_with_source,
+    counters,
+    off,
+    on,
+    pages,
+    sound,
+    tidy,
+)
+from support import connect, need_extensions, rows, script, signal_backend, value
+
+SEGMENT = 1 << 30
+
+
+CRASHES = (
+    "INSERT INTO filled SELECT s.* FROM source s, generate_series(1, 50)",
+    "COPY filled FROM '%s/source.copy'",
+    "DROP TABLE IF EXISTS made;"
+    " CREATE TABLE made AS SELECT s.* FROM source s, generate_series(1, 50)",
+)
+
+
+@pytest.fixture
+def crashing(own_cluster: NewCluster) -> Cluster:
+    """A cluster that may crash, on a disk that counts."""
+    cluster = cluster_with_source(
+        own_cluster,
+        "pg_freespacemap",
+        "pgstattuple",
+        "amcheck",
+        settings={"fsync": "on", "restart_after_crash": "off"},
+    )
+    with connect(cluster) as connection:
+        connection.execute("CREATE TABLE filled (a int, b text)")
+        connection.execute("INSERT INTO filled SELECT * FROM source")
+    return cluster
+
+
+LOADING = (
+    "SELECT pid FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND state = 'active'"
+    " AND query ~ '^(INSERT|COPY|DROP)' ORDER BY query"
+)
+
+
+@pytest.mark.parametrize("how", ["stop", "kill"])
+def test_crash(crashing: Cluster, how: str) -> None:
+    """A server that goes in the middle of loads comes back with a sound table."""
+    cluster = crashing
+    for turn, delay in enumerate((0.05, 0.2, 0.4)):
+
+        def fill(statement: str) -> None:
+            try:
+                with connect(cluster) as other:
+                    while True:
+                        other.execute(statement)
+            except psycopg.Error:
+                pass
+
+        threads = [
+            threading.Thread(target=fill, args=(text.replace("%s", str(cluster.dir)),))
+            for text in CRASHES
+        ]
+        for thread in threads:
+            thread.start()
+        time.sleep(delay)
+        if how == "kill":
+            # Of each kind once; all others go down with it.
+            with connect(cluster) as connection:
+                end = time.monotonic() + 30
+                while len(loading := rows(connection, LOADING)) < len(CRASHES):
+                    assert time.monotonic() < end, loading
+            signal_backend(loading[turn][0], "KILL")
+            for _ in range(300):
+                if not (cluster.data / "postmaster.pid").exists():
+                    break
+                time.sleep(0.1)
+        cluster.stop("immediate")
+        for thread in threads:
+            thread.join()
+        cluster.start()
+        with connect(cluster) as connection:
+            connection.execute("DROP TABLE IF EXISTS made")
+            kept = value(connection, "SELECT count(*) FROM filled")
+            assert kept % ROWS == 0
+            sound(connection, "filled")
+            connection.execute("VACUUM filled")
+            found = pages(connection, "filled")
+            assert found.lost == 0, found
+            connection.execute("INSERT INTO filled SELECT * FROM source")
+            again = pages(connection, "filled")
+            assert again.size <= max(found.size, again.used + again.size // SIXTEENTH + 2)
+            assert value(connection, "SELECT count(*) FROM filled") == kept + ROWS
+            sound(connection, "filled")
+
+
+def test_same_transaction_without_wal(own_cluster: NewCluster) -> None:
+    """wal_level minimal: a table that was made in this transaction is synced, not logged."""
+    cluster = own_cluster(
+        {**LOADS, "fsync": "on", "wal_level": "minimal", "max_wal_senders": "0",
+         "wal_skip_threshold": "64kB"}
+    )  # fmt: skip
+    need_extensions(cluster, "pg_freespacemap", "amcheck")
+    with connect(cluster) as connection:
+        script(connection, SOURCE)
+        connection.execute(f"COPY source TO '{cluster.dir}/source.copy'")
+        connection.execute("CREATE TABLE other (a int, b text)")
+        for statements in (
+            "BEGIN; CREATE TABLE made_1 (a int, b text); INSERT INTO made_1 SELECT * FROM source;"
+            " COMMIT",
+            "BEGIN; CREATE TABLE made_2 (a int, b text);"
+            f" COPY made_2 FROM '{cluster.dir}/source.copy'; COMMIT",
+            "CREATE TABLE made_3 AS SELECT * FROM source",
+            "BEGIN; TRUNCATE other; INSERT INTO other SELECT * FROM source; COMMIT",
+            "CREATE UNLOGGED TABLE gone AS SELECT * FROM source",
+        ):
+            script(connection, statements)
+    cluster.restart("immediate")
+    with connect(cluster) as connection:
+        for table in ("made_1", "made_2", "made_3", "other"):
+            assert answer(connection, table) == answer(connection, "source"), table
+            sound(connection, table)
+            connection.execute(f"VACUUM {table}")
+            assert pages(connection, table).lost == 0
+            connection.execute(f"INSERT INTO {table} SELECT * FROM source")
+            assert value(connection, f"SELECT count(*) FROM {table}") == 2 * ROWS
+        assert value(connection, "SELECT count(*) FROM gone") == 0
+        connection.execute("INSERT INTO gone SELECT * FROM source")
+        assert answer(connection, "gone") == answer(connection, "source")
+
+
+LIMIT = 20 << 20
+
+
+def fill_up(connection: Connection, table: str) -> None:
+    for _ in range(100):
+        connection.execute(
+            f"INSERT INTO {table} SELECT i, repeat('x', 300) FROM generate_series(1, 1000) i"
+        )
+
+
+def test_no_space(own_cluster: NewCluster) -> None:
+    """At the end of space single pages are added to the last, and the error is PostgreSQL's."""
+    cluster = own_cluster(LOADS, start=False)
+    cluster.wrapper = ["prlimit", f"--fsize={LIMIT}"]
+    cluster.start()
+    with connect(cluster) as connection:
+        connection.execute("CREATE EXTENSION pg_lookahead")
+        need_extensions(cluster, "amcheck")
+        for table, setup in (("plain", off), ("filled", on)):
+            setup(connection)
+            connection.execute(f"CREATE TABLE {table} (a int, b text)")
+            connection.execute(
+                f"INSERT INTO {table} SELECT i, repeat('x', 300) FROM generate_series(1, 40000) i"
+            )
+            with pytest.raises(psycopg.Error, match="could not extend file"):
+                fill_up(connection, table)
+            assert value(connection, f"SELECT pg_relation_size('{table}')") == LIMIT
+            sound(connection, table)
+            connection.execute(f"VACUUM {table}")
+        assert counters(connection)["errors"] > 0
+        counts = [value(connection, f"SELECT count(*) FROM {t}") for t in ("plain", "filled")]
+        assert counts[0] == counts[1]
+
+
+def test_space_comes_back(own_cluster: NewCluster) -> None:
+    """What was begun when there was no space is used as usual when there is."""
+    cluster = own_cluster(LOADS, start=False)
+    cluster.wrapper = ["prlimit", f"--fsize={LIMIT}:"]
+    cluster.start()
+    with connect(cluster) as connection:
+        connection.execute("CREATE EXTENSION pg_lookahead")
+        need_extensions(cluster, "amcheck")
+        script(connection, SOURCE)
+        connection.execute("CREATE TABLE filled (a int, b text)")
+        connection.execute("BEGIN")
+        with pytest.raises(psycopg.Error, match="could not extend file"):
+            for _ in range(4):
+                connection.execute("INSERT INTO filled SELECT * FROM source")
+        connection.execute("ROLLBACK")
+        assert counters(connection)["errors"] > 0
+        assert value(connection, "SELECT pg_relation_size('filled')") == LIMIT
+        # Nothing is free before VACUUM: what comes next makes the file longer.
+        for (pid,) in rows(connection, "SELECT pid FROM pg_stat_activity"):
+            unlimited = ["prlimit", f"--pid={pid}", "--fsize=unlimited:"]
+            assert privilege.run(unlimited, cwd=cluster.dir).returncode == 0
+        for _ in range(2):
+            connection.execute("INSERT INTO filled SELECT * FROM source")
+        size = value(connection, "SELECT pg_relation_size('filled')")
+        assert size > LIMIT
+        twice = value(connection, "SELECT 2 * count(*) FROM source")
+        assert value(connection, "SELECT count(*) FROM filled") == twice
+        sound(connection, "filled")
+        cluster.wrapper = []
+        cluster.restart()
+    with connect(cluster) as connection:
+        assert value(connection, "SELECT count(*) FROM filled") == twice
+        assert value(connection, "SELECT pg_relation_size('filled')") == size
+        sound(connection, "filled")
+
+
+def test_the_last_space_is_left(own_cluster: NewCluster) -> None:
+    """Nothing is added in advance to a disk that is nearly full."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can mount a small file system")
+    cluster = own_cluster(LOADS)
+    small = cluster.dir / "small"
+    small.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=40m", "tmpfs", str(small)], check=True)
+    privilege.give(small)
+    try:
+        with connect(cluster) as connection:
+            script(connection, SOURCE)
+            connection.execute(f"CREATE TABLESPACE small LOCATION '{small}'")
+            connection.execute("CREATE TABLE filled (a int, b text) TABLESPACE small")
+        with connect(cluster) as connection:
+            connection.execute("INSERT INTO filled SELECT * FROM source")
+            assert counters(connection)["errors"] > 0
+        # With steps that are small enough there is room for some.
+        with connect(cluster) as connection:
+            connection.execute("SET pg_lookahead.heap_extend_size = '128kB'")
+            connection.execute("INSERT INTO filled SELECT * FROM source")
+            assert counters(connection)["added"] > 0
+            assert counters(connection)["errors"] == 0
+            assert value(connection, "SELECT count(*) FROM filled") == 2 * ROWS
+            connection.execute("DROP TABLE filled")
+            connection.execute("DROP TABLESPACE small")
+    finally:
+        cluster.stop()
+        subprocess.run(["umount", str(small)], check=True)
+
+
+def test_part_of_a_page_at_the_end(own_cluster: NewCluster) -> None:
+    """What an extension that failed has left is overwritten before anything is added behind it."""
+    cluster = own_cluster(LOADS)
+    need_extensions(cluster, "pg_freespacemap", "amcheck")
+    with connect(cluster) as connection:
+        script(connection, SOURCE)
+        connection.execute("CREATE TABLE filled AS SELECT * FROM source LIMIT 50000")
+        connection.execute("VACUUM filled")
+        file = cluster.data / value(connection, "SELECT pg_relation_filepath('filled')")
+    cluster.stop()
+    with file.open("ab") as opened:
+        opened.write(b"\xff" * 1000)
+    cluster.start()
+    with connect(cluster) as connection:
+        connection.execute("SET pg_lookahead.heap_extend_size = '1MB'")
+        connection.execute("INSERT INTO filled SELECT * FROM source")
+    with connect(cluster) as connection:
+        connection.execute("INSERT INTO filled SELECT * FROM source")
+        assert counters(connection)["added"] > 0
+        assert value(connection, "SELECT count(*) FROM filled") == 2 * ROWS + 50000
+        tidy(pages(connection, "filled"))
+        sound(connection, "filled")
+    cluster.restart("immediate")
+    with connect(cluster) as connection:
+        assert value(connection, "SELECT count(*) FROM filled") == 2 * ROWS + 50000
+        sound(connection, "filled")
+
+
+def test_end_of_a_file(own_cluster: NewCluster) -> None:
+    """A table of 1 GB is a row of files; growth goes on in the next."""
+    cluster = own_cluster({**LOADS, "max_wal_size": "2GB"})
+    need_extensions(cluster, "pg_freespacemap", "amcheck")
+    with connect(cluster) as connection:
+        script(connection, SOURCE)
+        connection.execute(f"COPY source TO '{cluster.dir}/source.copy'")
+        connection.execute("CREATE TABLE filled (a int, b text)")
+        connection.execute("INSERT INTO filled VALUES (0, 'x')")
+        file = cluster.data / value(connection, "SELECT pg_relation_filepath('filled')")
+    cluster.stop()
+    # A file of empty pages, which takes no space: 700 pages to the end.
+    with file.open("r+b") as opened:
+        opened.truncate(SEGMENT - 700 * BLOCK)
+    cluster.start()
+    with connect(cluster) as connection:
+        before = counters(connection)["added"]
+        connection.execute("INSERT INTO filled SELECT * FROM source")
+        connection.execute(f"COPY filled FROM '{cluster.dir}/source.copy'")
+        assert counters(connection)["added"] > before
+        assert value(connection, "SELECT count(*) FROM filled") == 2 * ROWS + 1
+        size = value(connection, "SELECT pg_relation_size('filled')")
+        assert file.stat().st_size == SEGMENT
+        assert Path(f"{file}.1").stat().st_size == size - SEGMENT
+        used = value(
+            connection,
+            "SELECT count(DISTINCT (ctid::text::point)[0]) FROM filled",
+        )
+        # All empty pages but those at the end were there before.
+        assert size // BLOCK - (SEGMENT // BLOCK - 700) <= used + STEP
+        sound(connection, "filled")
+
+
+def test_standby_and_backup(own_cluster: NewCluster, server: Server) -> None:
+    """A base backup in the middle of loads, and a standby that follows them."""
+    primary = own_cluster({**LOADS, "max_wal_senders": "5", "wal_level": "replica"})
+    need_extensions(primary, "pg_freespacemap", "pgstattuple", "amcheck")
+    with connect(primary) as connection:
+        script(connection, SOURCE)
+        connection.execute(f"COPY source TO '{primary.dir}/source.copy'")
+        connection.execute("CREATE TABLE filled (a int, b text)")
+        connection.execute("CHECKPOINT")
+    stop = threading.Event()
+
+    def fill(statement: str) -> None:
+        with connect(primary) as other:
+            while not stop.is_set():
+                other.execute(statement)
+
+    threads = [
+        threading.Thread(target=fill, args=(text,))
+        for text in (
+            "INSERT INTO filled SELECT * FROM source LIMIT 20000",
+            f"COPY filled FROM '{primary.dir}/source.copy'",
+        )
+    ]
+    for thread in threads:
+        thread.start()
+    standby = own_cluster(LOADS, start=False)
+    try:
+        subprocess.run(["rm", "-rf", str(standby.data)], check=True)
+        done = privilege.run(
+            [server.bindir / "pg_basebackup", "-D", standby.data, "-h", primary.socket_dir,
+             "-p", str(PORT), "-U", "postgres", "-X", "stream", "-R", "-c", "fast"],
+            cwd=primary.dir, capture_output=True,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+    finally:
+        time.sleep(0.3)
+        stop.set()
+        for thread in threads:
+            thread.join()
+    standby.start()
+    with connect(primary) as connection:
+        target = value(connection, "SELECT pg_current_wal_flush_lsn()")
+        expected = answer(connection, "filled")
+    with connect(standby) as connection:
+        for _ in range(300):
+            if value(connection, "SELECT pg_last_wal_replay_lsn() >= %s::pg_lsn", (target,)):
+                break
+            time.sleep(0.1)
+        assert answer(connection, "filled") == expected
+        sound(connection, "filled")
+        connection.execute("SELECT pg_promote()")
+        for _ in range(100):
+            if not value(connection, "SELECT pg_is_in_recovery()"):
+                break
+            time.sleep(0.1)
+        connection.execute("INSERT INTO filled SELECT * FROM source")
+        assert value(connection, "SELECT count(*) FROM filled") == int(str(expected[0])) + ROWS
+        connection.execute("VACUUM filled")
+        assert pages(connection, "filled").lost == 0
+        sound(connection, "filled")
