@@ -314,7 +314,7 @@ la_spare_look(Oid relid, RelOptInfo *info, pg_atomic_uint64 *place, uint64 note)
 	BlockNumber analyzed;
 
 	/* A damaged page must be warned of when the query reads it, not here. */
-	if (zero_damaged_pages || ignore_checksum_failure)
+	if (la_damage_is_accepted())
 		return;
 	if (!la_guard_is_possible())
 		return;

@@ -41,6 +41,7 @@
 #include "method/method.h"
 #include "service/service.h"
 #include "storage/bufpage.h"
+#include "window/guard.h"
 
 /*
  * Does a lock of this transaction keep everybody else from the relation?  So it
@@ -147,7 +148,7 @@ la_aio_or_advice(Relation rel, const char **reason)
 	 * The server's asynchronous reads repair or accept a bad page in silence
 	 * then; the query's own read must be the one to warn of it.
 	 */
-	if (zero_damaged_pages || ignore_checksum_failure)
+	if (la_damage_is_accepted())
 		return la_advice_or_worker(rel, reason);
 	*reason = "the server's asynchronous I/O fills shared buffers";
 	return &la_method_aio;

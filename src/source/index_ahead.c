@@ -56,7 +56,7 @@ la_follow_own_leaves(LaIndexScan *scan)
 }
 
 /*
- * Change the state; the only place that does.
+ * Change the state.
  */
 void
 la_index_ahead_enter(LaIndexScan *scan, LaScanState state)
@@ -223,6 +223,13 @@ la_fill(LaIndexScan *scan)
 
 	if (!la_guard_is_possible() || la_am_is_too_long(scan))
 		return true;
+	if (scan->scout && la_damage_is_accepted())
+	{
+		LA_WITH_OWNER(scan->owner, la_scout_close(scan->scout));
+		la_drop(scan);
+		la_index_ahead_enter(scan, LA_SCAN_OUT);
+		return false;
+	}
 
 	/* A scout that must seek finds the scan, not the end of the queue. */
 	if (scan->scout && scan->scout->state <= LA_SCOUT_BEHIND)

@@ -28,10 +28,9 @@
  * an index built in one go lie in descending order then, which no kernel reads
  * ahead, and which a sorted window turns into a few large reads.
  *
- * Where damage is to be put up with (zero_damaged_pages,
- * ignore_checksum_failure) leaf pages are left alone: the walk reads pages of
- * the level above that the query may never come to, and would repair or accept
- * them in silence.
+ * Where damage is to be put up with leaf pages are left alone: the walk reads
+ * pages of the level above that the query may never come to.  See
+ * la_damage_is_accepted().
  *
  * As long as no leaf page is read nothing is to be observed, and moves may be
  * missed; index_scan.c then passes over most calls (la_leaf_is_calm()).
@@ -420,6 +419,12 @@ la_leaf_fill(LaLeafScan *leaf)
 
 	if (!la_guard_is_possible())
 		return;
+	if (la_damage_is_accepted())
+	{
+		la_leaf_drop(leaf);
+		la_leaf_enter(leaf, LA_LEAF_OUT);
+		return;
+	}
 
 	CHECK_FOR_INTERRUPTS();
 	if (leaf->base.window->method->id == LA_METHOD_AIO)
@@ -478,7 +483,6 @@ la_leaf_start(LaLeafScan *leaf)
 		};
 
 		if ((method->id == LA_METHOD_NONE && la_method != LA_METHOD_NONE) ||
-			zero_damaged_pages || ignore_checksum_failure ||
 			!la_scout_is_allowed(&target))
 		{
 			la_leaf_enter(leaf, LA_LEAF_OUT);

@@ -75,7 +75,10 @@
 /* How many entries one call may look at without finding a block. */
 #define LA_MAX_ENTRIES_PER_CALL	4096
 
-/* How many buffers one step may visit before we take it for lost. */
+/*
+ * A step that has visited more buffers is the last one.  Nothing bounds the
+ * step itself: an access method may go through all of an index for one entry.
+ */
 #define LA_MAX_ACCESSES_PER_STEP	32
 
 static LaSourceResult la_scout_next(LaSource *source, BlockNumber *blkno);
@@ -195,15 +198,18 @@ la_allowed_body(void *arg)
 }
 
 /*
- * May a scout run ahead of this scan at all?  What the answer reads of the
- * catalogs does not count for the query, and if it cannot be read the answer is
- * no.
+ * May a scout run ahead of this scan at all?  It reads pages of the index
+ * before the query does.  What the answer reads of the catalogs does not count
+ * for the query, and if it cannot be read the answer is no.
  */
 bool
 la_scout_is_allowed(const LaScoutTarget *target)
 {
 	BufferUsage usage = pgBufferUsage;
 	LaAllowedCall call = {target, false};
+
+	if (la_damage_is_accepted())
+		return false;
 
 	/* A catalog may be locked, and no interrupt is served in the guard then. */
 	if (ParallelContextActive())

@@ -80,6 +80,18 @@ la_guard_last_error(void)
 }
 
 /*
+ * Are damaged pages accepted, or repaired, by whoever reads them?  Then nobody
+ * should read a page ahead into shared buffers that the query may not come to:
+ * it is the query's own read that must warn of it, and others would find the
+ * page valid.
+ */
+bool
+la_damage_is_accepted(void)
+{
+	return zero_damaged_pages || ignore_checksum_failure;
+}
+
+/*
  * Make a resource owner below the current one, or, in a guarded body, beside
  * that of the body.
  *

@@ -41,5 +41,6 @@ extern bool la_guard_run_once(void (*body) (void *), void *arg);
 
 extern void la_guard_process(const char *name);
 extern const char *la_guard_last_error(void);
+extern bool la_damage_is_accepted(void);
 
 #endif							/* LA_GUARD_H */

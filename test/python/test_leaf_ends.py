@@ -589,6 +589,40 @@ def test_damaged_leaf(
         assert session(connection).reads_in_flight == 0
 
 
+@pytest.mark.parametrize("tolerant", ["zero_damaged_pages", "ignore_checksum_failure"])
+def test_damaged_leaf_is_not_accepted(
+    variant: Variant,
+    broken: Callable[[str | None], tuple[Cluster, dict[str, Damage]]],
+    tolerant: str,
+) -> None:
+    """A query that ends before the damage has not put up with it for others."""
+    cluster, damages = broken(variant.io_method)
+    damage = damages["bad_leaf"]
+    query = damage.scan(PLAIN, "ASC")
+    cluster.restart()
+    with LogWatch(cluster, allowed=[EXPECTED]), connect(cluster) as connection:
+        settings(connection, **ORDERED, pg_lookahead__enabled="off")
+        without = ask(connection, query)
+        assert without.error is not None, "the damage does no harm: the test is broken"
+    cluster.restart()
+    taken = damage.key - 21
+    early = f"SELECT * FROM ({query} OFFSET 0) t WHERE k % 1 = 0 LIMIT {taken}"
+    with LogWatch(cluster, allowed=[EXPECTED]), connect(cluster) as connection:
+        use(connection, variant, **ORDERED)
+        require_node(connection, query, PLAIN, "bad_leaf_k")
+        # Look-ahead of a cursor has begun, and ends.
+        connection.execute(f"BEGIN; DECLARE c CURSOR FOR {early}")
+        assert len(rows(connection, "FETCH 100 FROM c")) == 100
+        settings(connection, **{tolerant: "on"})
+        for sql in ("FETCH ALL FROM c", early):
+            answer = ask(connection, sql)
+            assert (answer.error, answer.notices) == (None, [])
+        connection.execute("COMMIT")
+        with connect(cluster) as other:
+            settings(other, **ORDERED, pg_lookahead__enabled="off")
+            assert ask(other, query) == without
+
+
 def test_damaged_leaf_beside_a_bitmap(
     variant: Variant, broken: Callable[[str | None], tuple[Cluster, dict[str, Damage]]]
 ) -> None:
