@@ -56,17 +56,36 @@
 
 LaByAddress la_bound_nodes;
 
+/* Lists of nodes that are not bound yet. */
+#define LA_UNBOUND_LISTS	64
+
 /*
- * Nodes that are not bound yet: those of the innermost query first, and each
- * query's in the order of its plan, which is about that in which they start.
+ * Nodes that are not bound yet, of some indexes: those of the innermost query
+ * first, and each query's in the order of its plan, which is about that in
+ * which they start.
  */
-static dlist_head la_unbound = DLIST_STATIC_INIT(la_unbound);
-static LaIndexNode *la_newest_unbound = NULL;
+struct LaUnbound
+{
+	dlist_head	nodes;
+	LaIndexNode *newest;
+};
+
+/*
+ * A scan that we do not follow is looked for here each time that it is started,
+ * and a plan may have a node for each of a thousand partitions.
+ */
+static LaUnbound la_unbound[LA_UNBOUND_LISTS];
 
 /* -------------------------------------------------------------------------
  * Binding
  * -------------------------------------------------------------------------
  */
+
+static inline LaUnbound *
+la_unbound_of(Relation index)
+{
+	return &la_unbound[RelationGetRelid(index) % LA_UNBOUND_LISTS];
+}
 
 /*
  * Register an index scan node of a plan.  Everything is allocated in the
@@ -78,6 +97,7 @@ la_index_node_register(MemoryContext query_context, LaScans *scans,
 {
 	LaIndexNode *node = MemoryContextAllocZero(query_context,
 											   sizeof(LaIndexNode));
+	LaIndexNode *newest;
 
 	node->query_context = query_context;
 	node->scans = scans;
@@ -98,25 +118,25 @@ la_index_node_register(MemoryContext query_context, LaScans *scans,
 		node->index = state->iss_RelationDesc;
 		node->desc_ref = &state->iss_ScanDesc;
 	}
-	if (la_newest_unbound && la_newest_unbound->query_context == query_context)
-		dlist_insert_after(&la_newest_unbound->unbound_link,
-						   &node->unbound_link);
+	node->unbound = la_unbound_of(node->index);
+	newest = node->unbound->newest;
+	if (newest != NULL && newest->query_context == query_context)
+		dlist_insert_after(&newest->unbound_link, &node->unbound_link);
 	else
-		dlist_push_head(&la_unbound, &node->unbound_link);
-	node->is_unbound = true;
-	la_newest_unbound = node;
+		dlist_push_head(&node->unbound->nodes, &node->unbound_link);
+	node->unbound->newest = node;
 	return node;
 }
 
 static void
 la_leave_unbound(LaIndexNode *node)
 {
-	if (!node->is_unbound)
+	if (node->unbound == NULL)
 		return;
 	dlist_delete(&node->unbound_link);
-	node->is_unbound = false;
-	if (la_newest_unbound == node)
-		la_newest_unbound = NULL;
+	if (node->unbound->newest == node)
+		node->unbound->newest = NULL;
+	node->unbound = NULL;
 }
 
 /*
@@ -174,7 +194,7 @@ la_bind(IndexScanDesc desc)
 		desc->xs_snapshot->snapshot_type != SNAPSHOT_MVCC)
 		return NULL;
 
-	dlist_foreach(iter, &la_unbound)
+	dlist_foreach(iter, &la_unbound_of(desc->indexRelation)->nodes)
 	{
 		LaIndexNode *candidate = dlist_container(LaIndexNode, unbound_link,
 												 iter.cur);

@@ -14,6 +14,8 @@
 #include "source/index_scan.h"
 #include "window/waits.h"
 
+typedef struct LaUnbound LaUnbound;
+
 typedef struct LaIndexNode
 {
 	/* set by la_index_node_register(), immutable */
@@ -26,8 +28,8 @@ typedef struct LaIndexNode
 	IndexScanDesc *desc_ref;	/* where the node keeps its scan */
 
 	dlist_node	query_link;		/* in LaQuery.nodes */
-	dlist_node	unbound_link;	/* in the list of nodes without descriptor */
-	bool		is_unbound;
+	LaUnbound  *unbound;		/* list of nodes without descriptor, or NULL */
+	dlist_node	unbound_link;	/* in that */
 
 	IndexScanDesc desc;			/* NULL: not bound */
 
