@@ -763,6 +763,34 @@ la_was_small(const FormData_pg_class *form)
 		form->relpages < la_min_table_size / LA_GROWTH;
 }
 
+typedef struct LaSizeCall
+{
+	Relation	rel;
+	BlockNumber nblocks;
+} LaSizeCall;
+
+static void
+la_size_body(void *arg)
+{
+	LaSizeCall *call = arg;
+
+	call->nblocks = RelationGetNumberOfBlocks(call->rel);
+}
+
+/*
+ * Is a table large?  The plan may never come to the scan, so that its files
+ * cannot be opened is no error of the query's, here.
+ */
+static bool
+la_is_large(Relation rel)
+{
+	LaSizeCall	call = {rel, 0};
+
+	return !la_was_small(rel->rd_rel) && la_guard_is_possible() &&
+		la_guard_run_once(la_size_body, &call) &&
+		call.nblocks >= (BlockNumber) la_min_table_size;
+}
+
 /*
  * Is the table of a scan one that is worth looking ahead for?
  */
@@ -776,9 +804,8 @@ la_seq_scan_is_wanted(SeqScanState *node)
 		 rel->rd_rel->relkind == RELKIND_MATVIEW) &&
 		!IsCatalogRelation(rel) &&
 		!RelationUsesLocalBuffers(rel) &&
-		!la_was_small(rel->rd_rel) &&
-		RelationGetNumberOfBlocks(rel) >= (BlockNumber) la_min_table_size &&
-		la_is_servers_own(node->ss.ps.ExecProcNodeReal);
+		la_is_servers_own(node->ss.ps.ExecProcNodeReal) &&
+		la_is_large(rel);
 }
 
 /*
