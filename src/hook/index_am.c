@@ -20,7 +20,8 @@
  * is made once per access method and lives as long as the process: if it hung
  * on the relation, an invalidation could free it under a query that is being
  * aborted.  For a scan that we do not follow, of an index of which others are
- * followed, a call costs a look-up that finds nothing, which is remembered.
+ * followed, a call costs a look-up that finds nothing, which is remembered, and
+ * each start a look at the nodes that wait for the start of theirs.
  *
  * Another extension may do the same.  If it stood in for an index before us,
  * it is the original that we call.  If it has copied our routine it calls us,
@@ -46,8 +47,9 @@
  * a scan that is alone: the index is open once for its node, and once for the
  * scan.  Who wants to follow another one of it ends the trust.  So does an
  * abort, before it closes indexes: the memory of a cursor that has failed may
- * stay.  A scan that was marked (merge join) is not trusted: marks have to be
- * seen.
+ * stay.  Where the query's memory went first, nobody is trusted any more, but
+ * the index may point to that stand-in until it is used next.  A scan that was
+ * marked (merge join) is not trusted: marks have to be seen.
  *
  * Copyright (c) 2026, the pg_lookahead authors
  *

@@ -18,7 +18,8 @@
 #include "window/window.h"
 
 /*
- * All changes go through la_index_ahead_enter(), which asserts them.
+ * All changes go through la_index_ahead_enter(), which asserts them, but for
+ * the last one, at the end of the query.
  */
 typedef enum LaScanState
 {

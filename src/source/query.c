@@ -12,8 +12,9 @@
  *	report		it ends: add up what was counted
  *
  * A query that ends by an error never gets to the last two.  Its memory goes,
- * and with it comes la_query_reset(); its pins and references have gone with
- * the resource owner by themselves.
+ * and with it comes la_query_reset().  Its pins and references go with the
+ * resource owner, by themselves: afterwards if the query was run through a
+ * portal, whose memory an abort frees first, or else before.
  *
  * Parallel workers come the same way with their own copy of the plan.
  * EvalPlanQual builds plan states without it; those scans are not followed, and

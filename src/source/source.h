@@ -41,7 +41,9 @@ typedef enum LaSourceResult
  * A source embeds this as its first member.
  *
  * next() may raise errors; it is called under la_guard_run() only.  It must
- * return after a bounded amount of work (LA_SOURCE_PAUSE if need be).
+ * return after a bounded number of steps (LA_SOURCE_PAUSE if need be).  Nobody
+ * can bound a step of a scout: it is a call of the access method, which may
+ * pass over any number of pages to find an entry.
  */
 typedef struct LaSource LaSource;
 struct LaSource
