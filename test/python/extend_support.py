@@ -75,6 +75,14 @@ def counters(connection: Connection, scope: str = "session") -> dict[str, int]:
     return dict(zip(("extensions", "added", "returned", "busy", "errors"), row, strict=True))
 
 
+@contextmanager
+def grows(connection: Connection, scope: str = "session") -> Iterator[None]:
+    """Pages are added ahead in here, by this session or by any of the server."""
+    before = counters(connection, scope)["added"]
+    yield
+    assert counters(connection, scope)["added"] > before
+
+
 def answer(connection: Connection, table: str) -> tuple[object, ...]:
     return rows(connection, f"SELECT count(*), sum(hashint8(a)), sum(length(b)) FROM {table}")[0]
 

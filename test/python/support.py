@@ -7,7 +7,7 @@ import re
 import subprocess
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -124,6 +124,14 @@ def until(connection: Connection, condition: str, seconds: float = 10) -> None:
     while not value(connection, f"SELECT {condition}"):
         assert time.monotonic() < end, condition
         time.sleep(0.02)
+
+
+def no_timeout(connection: Connection) -> None:
+    """Take a short timeout back, which may well hit what takes it back."""
+    for _ in range(100):
+        with suppress(psycopg.errors.QueryCanceled):
+            settings(connection, statement_timeout="60s")
+            return
 
 
 def until_served(connection: Connection) -> None:

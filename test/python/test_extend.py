@@ -30,6 +30,7 @@ from extend_support import (
     answer,
     cluster_with_source,
     counters,
+    grows,
     load,
     new_session,
     off,
@@ -38,7 +39,7 @@ from extend_support import (
     sound,
     tidy,
 )
-from support import Connection, connect, plan_nodes, rows, script, value
+from support import Connection, connect, no_timeout, plan_nodes, rows, script, value
 
 # What 15 fills page by page, past the free space map and many rows at a time.
 ONE_BY_ONE = ("copy frozen",)
@@ -296,10 +297,12 @@ def test_partitions(connection: Connection) -> None:
         CREATE TABLE filled (a int, b text) PARTITION BY HASH (a);
         CREATE TABLE filled_0 PARTITION OF filled FOR VALUES WITH (MODULUS 2, REMAINDER 0);
         CREATE TABLE filled_1 PARTITION OF filled FOR VALUES WITH (MODULUS 2, REMAINDER 1);
-        INSERT INTO filled SELECT * FROM source;
-        INSERT INTO filled SELECT * FROM source;
         """,
     )
+    with grows(connection):
+        connection.execute("INSERT INTO filled SELECT * FROM source")
+    with grows(connection):
+        connection.execute("INSERT INTO filled SELECT * FROM source")
     for part in ("filled_0", "filled_1"):
         found = pages(connection, part)
         tidy(found)
@@ -466,7 +469,7 @@ def test_errors_leave_nothing_behind(loaded: Cluster, connection: Connection) ->
     ):
         with pytest.raises(psycopg.errors.QueryCanceled):
             connection.execute(statement)
-    connection.execute("RESET statement_timeout")
+    no_timeout(connection)
     assert value(connection, "SELECT tuple_count FROM pgstattuple('filled')") == ROWS
     connection.execute("VACUUM filled")
     assert pages(connection, "filled").lost == 0
@@ -493,10 +496,11 @@ def test_many_sessions(loaded: Cluster, connection: Connection, how: str) -> Non
             failures.append(error)
 
     threads = [threading.Thread(target=fill) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with grows(connection, "server"):
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
     assert failures == []
     expected = 4 * (20000 if how == "rows" else ROWS)
     assert value(connection, "SELECT count(*) FROM filled") == expected

@@ -35,7 +35,7 @@ from extend_support import (
     sound,
     tidy,
 )
-from support import connect, need_extensions, rows, script, signal_backend, value
+from support import Connection, connect, need_extensions, rows, script, signal_backend, value
 
 SEGMENT = 1 << 30
 
@@ -90,6 +90,10 @@ def test_crash(crashing: Cluster, how: str) -> None:
         ]
         for thread in threads:
             thread.start()
+        with connect(cluster) as connection:
+            end = time.monotonic() + 30
+            while len(loading := rows(connection, LOADING)) < len(CRASHES):
+                assert time.monotonic() < end, loading
         time.sleep(delay)
         if how == "kill":
             # Of each kind once; all others go down with it.

@@ -7,7 +7,6 @@ query gives the right rows.
 
 from __future__ import annotations
 
-import contextlib
 import random
 import threading
 import time
@@ -29,6 +28,7 @@ from support import (
     connect,
     gained,
     no_pins,
+    no_timeout,
     require_node,
     rows,
     script,
@@ -131,14 +131,6 @@ def test_statement_timeout(tables: Cluster, variant: Variant) -> None:
             assert session(connection).reads_in_flight == 0
         check(tables, connection)
     assert cancelled > 0
-
-
-def no_timeout(connection: Connection) -> None:
-    """Take a short timeout back, which may well hit what takes it back."""
-    for _ in range(100):
-        with contextlib.suppress(psycopg.errors.QueryCanceled):
-            settings(connection, statement_timeout="60s")
-            return
 
 
 class Background:

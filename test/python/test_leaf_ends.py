@@ -11,7 +11,6 @@ import struct
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -48,6 +47,7 @@ from support import (
     connect,
     gained,
     has_extension,
+    no_timeout,
     pins,
     require_node,
     rows,
@@ -56,11 +56,11 @@ from support import (
     seed,
     session,
     settings,
+    until,
     use,
     value,
 )
 from test_errors import ask, spoil
-from test_interrupts import no_timeout
 from test_standby import CONFLICT, caught_up, standby_from
 
 # Workers that are not needed any more are told so in this way.
@@ -95,14 +95,18 @@ def test_error_in_the_query(tables: Cluster, variant: Variant, name: str) -> Non
 def test_statement_timeout(tables: Cluster, variant: Variant, name: str) -> None:
     case = CASES[name]
     choice = random.Random(f"{seed()} {name}")
+    cancelled = 0
     with start(tables, variant, case) as connection:
         for _ in range(25):
             chill(connection, case)
             settings(connection, statement_timeout=f"{choice.randint(1, 15)}ms")
-            with suppress(psycopg.errors.QueryCanceled):
+            try:
                 rows(connection, case.query)
+            except psycopg.errors.QueryCanceled:
+                cancelled += 1
             no_timeout(connection)
             assert session(connection).reads_in_flight == 0
+        assert cancelled > 0
         check_afterwards(tables, connection, case)
 
 
@@ -121,8 +125,14 @@ def test_cancel(tables: Cluster, variant: Variant, name: str) -> None:
     with start(tables, variant, case) as connection, connect(tables) as other:
         thread = threading.Thread(target=run, args=(connection,))
         thread.start()
+        pid = connection.info.backend_pid
+        until(
+            other,
+            f"EXISTS (SELECT FROM pg_stat_activity WHERE pid = {pid} AND state = 'active'"
+            " AND query LIKE 'SELECT pg_sleep%')",
+        )
         time.sleep(0.3)
-        value(other, "SELECT pg_cancel_backend(%s)", (connection.info.backend_pid,))
+        value(other, "SELECT pg_cancel_backend(%s)", (pid,))
         thread.join(30)
         assert not thread.is_alive()
         assert isinstance(failed[0], psycopg.errors.QueryCanceled)

@@ -136,12 +136,11 @@ def copy_slowly(connection: Connection) -> None:
 def test_it_is_there(connection: Connection) -> None:
     """The watcher is a process like others, with a name and a wait event."""
     wait_for(lambda: watcher(connection) is not None)
-    row = rows(
-        connection,
+    shown = (
         "SELECT wait_event_type, datname FROM pg_stat_activity"
-        " WHERE backend_type = 'pg_lookahead watcher'",
-    )[0]
-    assert row == ("Extension", None)
+        " WHERE backend_type = 'pg_lookahead watcher'"
+    )
+    wait_for(lambda: rows(connection, shown) == [("Extension", None)])
 
 
 @pytest.mark.parametrize(
@@ -320,7 +319,12 @@ def test_vacuum_full(connection: Connection) -> None:
         " FROM generate_series(1, 12000) i;"
         "CREATE INDEX toasted_a ON toasted (a)",
     )
-    assert followed(connection, "VACUUM FULL toasted", "toasted") > 0
+    blocks = value(connection, "SELECT pg_relation_size('toasted') / 8192")
+    assert followed(connection, "VACUUM FULL toasted", "toasted") > blocks / 3
+    # CLUSTER that sorts what it has read in the order of the table.
+    script(connection, "SET enable_indexscan = off")
+    assert followed(connection, "CLUSTER toasted USING toasted_a", "toasted") > blocks / 3
+    connection.execute("RESET enable_indexscan")
     assert value(connection, "SELECT sum(length(far)) FROM toasted") == 12000 * 2500
     connection.execute("DROP TABLE toasted")
 
@@ -376,6 +380,8 @@ def test_the_table_goes(connection: Connection, watched: Cluster) -> None:
             connection.execute(statement.format("going"))
             assert time.monotonic() - start < 5
             wait_for(lambda: owners(connection) == 0)
+            if not statement.startswith("DROP"):
+                assert scans(connection, "going")[0] > 0, "it was not followed"
             connection.execute("DROP TABLE IF EXISTS going")
 
 

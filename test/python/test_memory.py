@@ -122,13 +122,20 @@ def test_wide_window(tables: Cluster, variant: Variant) -> None:
     with connect(tables) as connection:
         use(connection, variant, **INDEX_SCANS)
         settings(connection, pg_lookahead__max_distance=4096, pg_lookahead__io_concurrency=1000)
-        connection.execute("BEGIN")
-        connection.execute("DECLARE c CURSOR FOR SELECT a, filler FROM counted_bytes ORDER BY a")
-        rows(connection, "FETCH 1 FROM c")
-        before = used(connection)
-        rows(connection, "FETCH 500 FROM c")
-        assert used(connection) - before < 1024 * 1024
-        connection.execute("COMMIT")
+        query = "SELECT a, filler FROM counted_bytes ORDER BY a"
+        require_node(connection, query, "Index Scan")
+        with gained(connection) as change:
+            connection.execute("BEGIN")
+            # The statement itself has its memory before look-ahead has any.
+            connection.execute(f"DECLARE b CURSOR FOR {query}")
+            before = used(connection)
+            connection.execute(f"DECLARE c CURSOR FOR {query}")
+            rows(connection, "FETCH 1 FROM c")
+            rows(connection, "FETCH 500 FROM c")
+            assert used(connection) - before < 1024 * 1024
+            assert ours(connection) != []
+            connection.execute("COMMIT")
+        assert change.scans > 0
 
 
 def peak(connection: Connection) -> int:

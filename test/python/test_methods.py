@@ -161,7 +161,9 @@ def test_few_handles(own_cluster: NewCluster, server: Server, concurrency: str) 
     with LogWatch(cluster), connect(cluster) as connection:
         script(connection, SETUP)
         settings(connection, **INDEX_SCANS, pg_lookahead__io_concurrency=1000)
-        served_by(connection, "served", "aio")
+        # How many handles must be had for a read depends on what else holds one.
+        is_served = served_by(connection, "served", "aio")
+        assert is_served or concurrency != "64"
         # Two scans at once, and a third that streams.
         query = (
             "SELECT count(*), sum(length(x.filler) + length(y.filler)) FROM served x"

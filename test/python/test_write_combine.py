@@ -23,7 +23,7 @@ from lookahead.servers import Server
 
 from conftest import NewCluster
 from extend_support import LOADS, ROWS, cluster_with_source, sound
-from support import Connection, LogWatch, connect, need_extensions, rows, until, value
+from support import Connection, LogWatch, connect, need_extensions, no_timeout, rows, until, value
 
 # A ring of buffers is an eighth of shared buffers, at most 16 MB.
 RING = 1024
@@ -380,7 +380,7 @@ def test_cancelled(loads: Cluster, connection: Connection) -> None:
             connection.execute(
                 "CREATE TABLE never AS SELECT s.* FROM source s, generate_series(1, 50)"
             )
-        connection.execute("RESET statement_timeout")
+        no_timeout(connection)
         connection.execute("BEGIN")
         connection.execute("SAVEPOINT s")
         with pytest.raises(psycopg.errors.DivisionByZero):
