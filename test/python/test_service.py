@@ -884,22 +884,27 @@ def test_damage(own: Cluster, how: str) -> None:
 
 @pytest.mark.parametrize("setting", ["zero_damaged_pages", "ignore_checksum_failure"])
 @pytest.mark.parametrize("where", ["file", "session"])
-def test_damage_that_is_put_up_with(own: Cluster, setting: str, where: str) -> None:
-    """The query's own read warns; a worker does not repair a page in silence."""
+def test_damage_that_is_put_up_with(own: Cluster, server: Server, setting: str, where: str) -> None:
+    """The query's own read warns; a worker does not repair a page in silence.
+
+    An index scan would not be looked ahead of: its second scan reads the index.
+    """
     last, _ = damaged(own, "checksum")
+    query = "SELECT a, length(filler) FROM damaged WHERE a > 0"
     notices: list[str | None] = []
     with LogWatch(own, allowed=[EXPECTED]), connect(own) as connection:
         if where == "file":
             connection.execute(f"ALTER SYSTEM SET {setting} = on")
             value(connection, "SELECT pg_reload_conf()")
             time.sleep(0.5)
-        serving(connection)
+        serving(connection, enable_indexscan="off", enable_bitmapscan="on")
         if where == "session":
             connection.execute(f"SET {setting} = on")
         connection.add_notice_handler(lambda d: notices.append(d.message_primary))
+        require_node(connection, query, "Bitmap Heap Scan")
         before = io(connection)
         found = []
-        connection.execute(f"BEGIN; DECLARE c CURSOR FOR {DAMAGED}")
+        connection.execute(f"BEGIN; DECLARE c CURSOR FOR {query}")
         while some := rows(connection, "FETCH 20 FROM c"):
             found += some
             settle(connection)
@@ -907,7 +912,8 @@ def test_damage_that_is_put_up_with(own: Cluster, setting: str, where: str) -> N
         assert [a for a, _ in found[:last]] == list(range(1, last + 1))
         assert len(found) < 3000 or setting == "ignore_checksum_failure"
         assert notices, "the page was repaired or accepted in silence"
-        assert io(connection).requests > before.requests
+        # From 18 on the server reads such a scan ahead by itself.
+        assert io(connection).requests > before.requests or server.major >= 18
         if where == "file":
             assert io(connection).read == before.read
 
