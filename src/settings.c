@@ -200,8 +200,8 @@ la_settings_define(void)
 
 	DefineCustomIntVariable("pg_lookahead.max_requests_per_worker",
 							"Sets the largest number of requests that wait for one worker of the I/O service.",
-							"Further ones are dropped and counted; the scan reads those "
-							"blocks itself.",
+							"Further ones are dropped and counted; the kernel is advised of "
+							"those blocks, or the scan reads them itself.",
 							&la_max_requests_per_worker,
 							LA_DEFAULT_REQUESTS,
 							LA_MIN_REQUESTS,

@@ -189,7 +189,7 @@ typedef struct LaService
 	LaWorker	workers[FLEXIBLE_ARRAY_MEMBER];
 } LaService;
 
-/* NULL unless preloaded with pg_lookahead.io_workers > 0. */
+/* NULL unless preloaded with workers: pg_lookahead.io_workers. */
 extern LaService *la_service;
 
 /* Microseconds since some point in the past, the same in all processes. */

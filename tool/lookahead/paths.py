@@ -1,7 +1,8 @@
 """Where the tool keeps what it downloads, builds and records.
 
-Everything lives in one cache folder, so that removing it removes every trace,
-and nothing is ever written into the system or into the repository:
+All but results of benchmarks (bench/results), packages of the distribution and,
+for root, a user that the servers run as, lives in one cache folder, so that
+removing it removes every other trace:
 
     servers/    one folder per server, installed or copied here
     src/        source packages of PostgreSQL
@@ -10,6 +11,10 @@ and nothing is ever written into the system or into the repository:
     tmp/        data directories of running servers
     results/    logs of test runs
     log/        logs of builds
+    bench-data/ data directories that benchmarks use again
+    venv/       the tool's Python environments
+    slowfs/     the file system that sleeps
+    mypy/       what mypy remembers
     lock/       lock files, so that two runs do not build the same thing at once
 """
 
