@@ -149,7 +149,10 @@ la_aio_or_advice(Relation rel, const char **reason)
 	 * then; the query's own read must be the one to warn of it.
 	 */
 	if (la_damage_is_accepted())
-		return la_advice_or_worker(rel, reason);
+	{
+		*reason = "damaged pages are accepted, and the query's own read must warn of them";
+		return la_advice_or_worker(rel, &dummy);
+	}
 	*reason = "the server's asynchronous I/O fills shared buffers";
 	return &la_method_aio;
 }

@@ -126,6 +126,21 @@ def test_which_method_serves(
     cluster.close()
 
 
+@pytest.mark.parametrize("setting", ["zero_damaged_pages", "ignore_checksum_failure"])
+def test_reason_where_damage_is_accepted(cluster: Cluster, setting: str) -> None:
+    """The server's asynchronous I/O would do that in silence."""
+    with connect(cluster) as connection:
+        shown = "SELECT method, reason FROM pg_lookahead_status()"
+        settings(connection, pg_lookahead__method="auto")
+        [usual] = rows(connection, shown)
+        settings(connection, **{setting: "on"})
+        assert rows(connection, shown) == [usual], "nothing changes without aio"
+        if value(connection, "SELECT current_setting('io_method', true)") not in (None, "sync"):
+            settings(connection, pg_lookahead__method="aio")
+            why = "damaged pages are accepted, and the query's own read must warn of them"
+            assert rows(connection, shown) == [("advice", why)]
+
+
 def test_io_workers_come_and_go(own_cluster: NewCluster, server: Server) -> None:
     """With one worker, with many, and changing in the middle of a scan."""
     if server.major < 18:

@@ -338,8 +338,9 @@ def read_report(report: Path, status: int, output: str) -> Outcome:
             name = f"{case.get('file') or case.get('classname')}::{case.get('name')}"
             if case.find("failure") is not None or case.find("error") is not None:
                 outcome.failed.append(name)
-            elif case.find("skipped") is not None:
+            elif (skipped := case.find("skipped")) is not None:
                 outcome.skipped.append(name)
+                outcome.reasons[skipped.get("message") or "no reason"] += 1
             else:
                 outcome.passed.append(name)
     if status and not outcome.failed:

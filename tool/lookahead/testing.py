@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 import shutil
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -233,6 +234,21 @@ class Run:
             if result.work.exists():
                 console.print(f"  logs: {result.work}")
 
+    def _show_reasons(self) -> None:
+        """Say why tests were skipped: what a machine lacks should be seen."""
+        count: Counter[str] = Counter()
+        where: dict[str, set[str]] = {}
+        for result in self.results:
+            count.update(result.outcome.reasons)
+            for reason in result.outcome.reasons:
+                where.setdefault(reason, set()).add(result.server)
+        for reason, times in count.most_common():
+            console.print(
+                f"skipped {times} ({', '.join(sorted(where[reason]))}): {reason}",
+                markup=False,
+                soft_wrap=True,
+            )
+
     def summary(self) -> int:
         """Print the table and the last line; return the exit status."""
         table = Table(title="Summary", title_justify="left", box=None)
@@ -249,6 +265,7 @@ class Run:
             cells = [str(count) for count in counts]
             table.add_row(result.server, result.suite, *cells, f"{result.seconds:.0f}", style=style)
         console.print(table)
+        self._show_reasons()
         console.print(f"logs: {self.folder}")
         passed, failed, skipped = totals
         if not passed and not failed:

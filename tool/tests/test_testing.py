@@ -56,7 +56,7 @@ def tests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "import os, pytest\n"
         "def test_good(): assert os.environ['LOOKAHEAD_SERVER'] == '18-embedded'\n"
         "def test_wrong(): assert False, 'this is why'\n"
-        "@pytest.mark.skip\ndef test_later(): pass\n"
+        "@pytest.mark.skip('it is too early')\ndef test_later(): pass\n"
     )
     monkeypatch.setattr(suites, "TESTS", tmp_path)
     # The real extension need not build for this.
@@ -135,6 +135,28 @@ class Sole(testing.Lane):
 
     def suites(self) -> None:
         self.suite("suite", self.function)
+
+
+def test_why_tests_were_skipped(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What a machine lacks is said at the end, with the servers that lacked it."""
+    report = tmp_path / "report.xml"
+    report.write_text(
+        "<testsuite><testcase name='a'/>"
+        "<testcase name='b'><skipped message='no /dev/fuse'/></testcase>"
+        "<testcase name='c'><skipped message='no /dev/fuse'/></testcase>"
+        "<testcase name='d'><skipped/></testcase></testsuite>"
+    )
+    outcome = suites.read_report(report, 0, "")
+    assert outcome.skipped == ["None::b", "None::c", "None::d"]
+    assert outcome.reasons == {"no /dev/fuse": 2, "no reason": 1}
+    run = testing.Run(testing.Plan(servers=[], suites=()))
+    run.results += [
+        testing.Result(name, "python", outcome, 0.0, tmp_path) for name in ("18-b", "17-a")
+    ]
+    assert run.summary() == 0
+    said = capsys.readouterr().out
+    assert "skipped 4 (17-a, 18-b): no /dev/fuse" in said
+    assert "6 skipped" in said
 
 
 @pytest.mark.parametrize("jobs", [1, 3])
