@@ -137,7 +137,7 @@ def core_regress(context: Context) -> Outcome:
     assert tree is not None
     folder = tree / "src" / "test" / "regress"
     with context.cluster(CORE_CONF) as cluster:
-        return run_tests(
+        outcome = run_tests(
             folder / "pg_regress",
             cluster,
             context.work,
@@ -150,6 +150,23 @@ def core_regress(context: Context) -> Outcome:
             [],
             seconds=CORE_SUITE_SECONDS * context.slowdown,
         )
+        if outcome.passed:
+            _require_look_ahead(cluster, outcome)
+    return outcome
+
+
+def _require_look_ahead(cluster: Cluster, outcome: Outcome) -> None:
+    """Fail unless scans of the regression tests were looked ahead of."""
+    with cluster.connect(dbname="regression") as conn:
+        conn.execute(f"CREATE EXTENSION {LIBRARY}")
+        row = conn.execute(
+            "SELECT count(*) FILTER (WHERE scans > 0), coalesce(sum(blocks_issued), 0)"
+            " FROM pg_stat_lookahead"
+        ).fetchone()
+    relations, blocks = row or (0, 0)
+    outcome.note = f"looked ahead of scans of {relations} relations, issued {blocks} blocks"
+    if not relations or not blocks:
+        outcome.failed.append("(look-ahead)")
 
 
 def core_isolation(context: Context) -> Outcome:
