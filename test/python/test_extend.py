@@ -198,6 +198,25 @@ def pages_read(connection: Connection) -> int:
     return int(found.split("rchar:")[1].split()[0]) // BLOCK
 
 
+def test_what_a_copy_has_left_is_returned(
+    loaded: Cluster, connection: Connection, server: Server
+) -> None:
+    """The pages that it had for itself are in the free space map when it ends, and counted.
+
+    On 15 they are there all the time.
+    """
+    connection.execute("CREATE TABLE filled (a int, b text)")
+    before = counters(connection)
+    connection.execute(f"COPY filled FROM '{loaded.dir}/source.copy'")
+    after = counters(connection)
+    returned = after["returned"] - before["returned"]
+    assert returned <= after["added"] - before["added"]
+    assert (returned > 0) == (server.major > 15)
+    found = pages(connection, "filled")
+    tidy(found)
+    assert found.spare >= returned
+
+
 def test_pages_are_not_read_back(connection: Connection) -> None:
     """Where others have to be written out for them they are in shared buffers, too."""
     connection.execute("CREATE TABLE filled (a int, b text)")

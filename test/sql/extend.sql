@@ -12,7 +12,7 @@ $$DELETE FROM noted;
 INSERT INTO noted SELECT * FROM pg_lookahead_extend() WHERE scope = 'session'$$;
 CREATE VIEW gain AS
 SELECT s.extensions - n.extensions > 0 AS extended, s.pages_added - n.pages_added > 0 AS added,
-       s.errors - n.errors AS errors, s.extend_time >= n.extend_time AS timed
+       s.errors - n.errors AS errors, s.extend_time > n.extend_time AS timed
   FROM pg_lookahead_extend() s, noted n WHERE s.scope = 'session';
 
 -- INSERT
