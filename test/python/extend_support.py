@@ -13,28 +13,18 @@ from support import ELSEWHERE, Connection, LogWatch, connect, need_extensions, r
 
 LOADS = {"shared_buffers": "64MB", "max_wal_size": "1GB"}
 
-
 BLOCK = 8192
-
 
 # 1725 pages, of which 256 are filled before anything is added.
 ROWS = 100_000
-
-
 ROWS_ON_A_PAGE = 58
-
-
 SOURCE = f"""
 CREATE TABLE source AS SELECT i AS a, repeat('x', 100) AS b FROM generate_series(1, {ROWS}) i
 """
 
-
 # A table grows by a sixteenth at most, and by 4 MB.
 SIXTEENTH = 16
-
-
 STEP = 512
-
 
 # Pages of an extension that are made in shared buffers, within a millisecond on 15.
 AT_LEAST_BUFFERED = 16
@@ -119,7 +109,6 @@ def on(connection: Connection) -> None:
 
 
 CREATE = "CREATE TABLE {} (a int, b text)"
-
 
 LOADS_OF_ONE_TABLE = {
     "insert": f"{CREATE}; INSERT INTO {{}} SELECT * FROM source",

@@ -48,6 +48,12 @@ def connection(loaded: Cluster) -> Iterator[Connection]:
         yield connection
 
 
+def fill_first(connection: Connection, table: str, statement: str) -> None:
+    """Fill a table for the first time; "filled" grows ahead of its rows."""
+    with grows(connection) if table == "filled" else nullcontext():
+        connection.execute(statement)
+
+
 def test_room_elsewhere_is_used_first(connection: Connection) -> None:
     """Where VACUUM has made room, that is used before the table grows."""
     connection.execute("CREATE TABLE filled AS SELECT * FROM source LIMIT 0")
@@ -74,8 +80,7 @@ def test_rows_that_come_and_go(loaded: Cluster, connection: Connection, statemen
     for table, setup in (("filled", on), ("plain", off)):
         setup(connection)
         connection.execute(f"CREATE TABLE {table} (n serial, a int, b text)")
-        with grows(connection) if table == "filled" else nullcontext():
-            connection.execute(f"INSERT INTO {table} (a, b) SELECT * FROM source")
+        fill_first(connection, table, f"INSERT INTO {table} (a, b) SELECT * FROM source")
         for turn in range(12):
             # Half of the rows of all pages, or all rows of some.
             which = "n % 2 = 0" if turn % 2 else f"n <= (SELECT min(n) + 15000 FROM {table})"
@@ -102,8 +107,8 @@ def test_rows_that_come_and_go_on_pages_kept_empty(
     for table, setup in (("filled", on), ("plain", off)):
         setup(connection)
         connection.execute(f"CREATE TABLE {table} (n serial, a int, b text) WITH (fillfactor = 20)")
-        with grows(connection) if table == "filled" else nullcontext():
-            connection.execute(f"INSERT INTO {table} (a, b) SELECT * FROM source LIMIT 24000")
+        some = f"INSERT INTO {table} (a, b) SELECT * FROM source LIMIT 24000"
+        fill_first(connection, table, some)
         for _ in range(20):
             connection.execute(f"DELETE FROM {table} WHERE n < (SELECT min(n) + 6000 FROM {table})")
             connection.execute(f"VACUUM {table}")

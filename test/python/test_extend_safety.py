@@ -70,6 +70,15 @@ LOADING = (
 )
 
 
+def loading_pids(cluster: Cluster) -> list[int]:
+    """Wait until all loads are under way at once; return who does them, in CRASHES' kinds."""
+    end = time.monotonic() + 30
+    with connect(cluster) as connection:
+        while len(loading := rows(connection, LOADING)) < len(CRASHES):
+            assert time.monotonic() < end, loading
+    return [pid for (pid,) in loading]
+
+
 @pytest.mark.parametrize("how", ["stop", "kill"])
 def test_crash(crashing: Cluster, how: str) -> None:
     """A server that goes in the middle of loads comes back with a sound table."""
@@ -90,18 +99,12 @@ def test_crash(crashing: Cluster, how: str) -> None:
         ]
         for thread in threads:
             thread.start()
-        with connect(cluster) as connection:
-            end = time.monotonic() + 30
-            while len(loading := rows(connection, LOADING)) < len(CRASHES):
-                assert time.monotonic() < end, loading
+        loading_pids(cluster)
         time.sleep(delay)
         if how == "kill":
             # Of each kind once; all others go down with it.
-            with connect(cluster) as connection:
-                end = time.monotonic() + 30
-                while len(loading := rows(connection, LOADING)) < len(CRASHES):
-                    assert time.monotonic() < end, loading
-            signal_backend(loading[turn][0], "KILL")
+            loading = loading_pids(cluster)
+            signal_backend(loading[turn], "KILL")
             for _ in range(300):
                 if not (cluster.data / "postmaster.pid").exists():
                     break
