@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -143,8 +143,8 @@ def load(connection: Connection, cluster: Cluster, statements: str, table: str) 
 
 
 @contextmanager
-def new_session(cluster: Cluster) -> Iterator[Connection]:
+def new_session(cluster: Cluster, allowed: Sequence[str] = ()) -> Iterator[Connection]:
     """A session without the tables of the test before, and a look at the server's log."""
-    with LogWatch(cluster), connect(cluster) as connection:
-        connection.execute("DROP TABLE IF EXISTS filled, plain CASCADE")
+    with LogWatch(cluster, allowed=allowed), connect(cluster) as connection:
+        connection.execute("DROP TABLE IF EXISTS filled, plain, other CASCADE")
         yield connection

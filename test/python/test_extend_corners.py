@@ -16,12 +16,13 @@ from extend_support import (
     STEP,
     answer,
     counters,
+    new_session,
     off,
     on,
     pages,
     sound,
 )
-from support import Connection, LogWatch, connect, need_extensions, rows, script, settings, value
+from support import Connection, connect, need_extensions, rows, script, settings, value
 
 SETUP = """
 CREATE TABLE lookup (low int);
@@ -105,8 +106,7 @@ def corners(own_cluster: NewCluster) -> Cluster:
 
 @pytest.fixture
 def connection(corners: Cluster) -> Iterator[Connection]:
-    with LogWatch(corners), connect(corners) as connection:
-        connection.execute("DROP TABLE IF EXISTS filled, plain CASCADE")
+    with new_session(corners) as connection:
         yield connection
 
 

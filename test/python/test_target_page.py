@@ -21,11 +21,12 @@ from extend_support import (
     answer,
     cluster_with_source,
     load,
+    new_session,
     off,
     on,
     sound,
 )
-from support import Connection, LogWatch, connect, pins, rows, script, until, value
+from support import Connection, connect, pins, rows, script, until, value
 
 # So often a use of a page counts.
 MAX_USAGE = 5
@@ -38,8 +39,7 @@ def filling(own_cluster: NewCluster) -> Cluster:
 
 @pytest.fixture
 def connection(filling: Cluster) -> Iterator[Connection]:
-    with LogWatch(filling), connect(filling) as connection:
-        connection.execute("DROP TABLE IF EXISTS filled, plain, other CASCADE")
+    with new_session(filling) as connection:
         yield connection
 
 

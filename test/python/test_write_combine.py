@@ -22,7 +22,7 @@ from lookahead.cluster import Cluster
 from lookahead.servers import Server
 
 from conftest import NewCluster
-from extend_support import LOADS, ROWS, cluster_with_source, sound
+from extend_support import LOADS, ROWS, cluster_with_source, new_session, sound
 from support import Connection, LogWatch, connect, need_extensions, no_timeout, rows, until, value
 
 # A ring of buffers is an eighth of shared buffers, at most 16 MB.
@@ -73,8 +73,7 @@ def loads(own_cluster: NewCluster) -> Cluster:
 def connection(loads: Cluster, server: Server) -> Iterator[Connection]:
     if server.major < FROM:
         pytest.skip("the storage manager writes single pages")
-    with LogWatch(loads, allowed=[END_OF_WAL]), connect(loads) as connection:
-        connection.execute("DROP TABLE IF EXISTS filled, plain CASCADE")
+    with new_session(loads, allowed=[END_OF_WAL]) as connection:
         yield connection
 
 
