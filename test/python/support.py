@@ -83,13 +83,16 @@ def prepare(cluster: Cluster) -> None:
         connection.execute(f"CREATE TABLESPACE {ELSEWHERE} LOCATION ''")
 
 
+def comes_with(connection: Connection, name: str) -> bool:
+    """Whether an extension of the server's can be had."""
+    available = "SELECT count(*) FROM pg_available_extensions WHERE name = %s"
+    return bool(value(connection, available, (name,)))
+
+
 def has_extension(cluster: Cluster, name: str) -> bool:
     """Create an extension of the server's if it can be had."""
     with connect(cluster) as connection:
-        row = connection.execute(
-            "SELECT count(*) FROM pg_available_extensions WHERE name = %s", (name,)
-        ).fetchone()
-        if not row or not row[0]:
+        if not comes_with(connection, name):
             return False
         connection.execute("SET client_min_messages = error")
         connection.execute(f"CREATE EXTENSION IF NOT EXISTS {name}")

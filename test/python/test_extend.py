@@ -39,7 +39,16 @@ from extend_support import (
     sound,
     tidy,
 )
-from support import Connection, connect, no_timeout, plan_nodes, rows, script, value
+from support import (
+    Connection,
+    connect,
+    need_extensions,
+    no_timeout,
+    plan_nodes,
+    rows,
+    script,
+    value,
+)
 
 # What 15 fills page by page, past the free space map and many rows at a time.
 ONE_BY_ONE = ("copy frozen",)
@@ -47,7 +56,7 @@ ONE_BY_ONE = ("copy frozen",)
 
 @pytest.fixture(scope="module")
 def loaded(own_cluster: NewCluster) -> Cluster:
-    return cluster_with_source(own_cluster, "pg_freespacemap", "pgstattuple", "amcheck")
+    return cluster_with_source(own_cluster)
 
 
 @pytest.fixture
@@ -175,9 +184,9 @@ def test_spare_pages_are_next(connection: Connection) -> None:
     assert second.used > first.used
 
 
-def test_spare_pages_are_not_read(connection: Connection) -> None:
+def test_spare_pages_are_not_read(loaded: Cluster, connection: Connection) -> None:
     """They are in shared buffers as they were made: clean, and without a read."""
-    connection.execute("CREATE EXTENSION IF NOT EXISTS pg_buffercache")
+    need_extensions(loaded, "pg_buffercache")
     connection.execute("CREATE TABLE filled AS SELECT * FROM source LIMIT 0")
     connection.execute("INSERT INTO filled SELECT * FROM source")
     found = pages(connection, "filled")
@@ -407,6 +416,7 @@ def test_triggers_look_at_the_table(
     loaded: Cluster, connection: Connection, statement: str
 ) -> None:
     """pgstattuple insists on heap's own routine, in the middle of a load, too."""
+    need_extensions(loaded, "pgstattuple")
     connection.execute("CREATE TABLE filled (a int, b text)")
     connection.execute("CREATE TABLE looked (a int, n bigint)")
     for part in LOOKERS.split(";"):
@@ -427,6 +437,7 @@ def test_triggers_look_at_the_table(
 
 def test_functions_look_at_the_table(loaded: Cluster, connection: Connection) -> None:
     """A default, a check and a select list that look at the table that is loaded."""
+    need_extensions(loaded, "pgstattuple")
     for part in LOOKERS.split(";"):
         connection.execute(part.replace("@", ";"))
     connection.execute("CREATE TABLE filled AS SELECT looks(a) AS a, b FROM source")
@@ -455,6 +466,7 @@ def test_functions_look_at_the_table(loaded: Cluster, connection: Connection) ->
 
 def test_errors_leave_nothing_behind(loaded: Cluster, connection: Connection) -> None:
     """After a load that failed the session sees an ordinary table."""
+    need_extensions(loaded, "pgstattuple")
     Path(loaded.dir, "bad.copy").write_text("")
     privilege.give(Path(loaded.dir, "bad.copy"))
     connection.execute(

@@ -22,7 +22,7 @@ from extend_support import (
     pages,
     sound,
 )
-from support import Connection, connect, need_extensions, rows, script, settings, value
+from support import Connection, connect, has_extension, rows, script, settings, value
 
 SETUP = """
 CREATE TABLE lookup (low int);
@@ -86,14 +86,14 @@ END $$
 # Pages that have rows and are in the free space map as empty.
 TAKEN_FOR_EMPTY = """
 WITH used AS (SELECT DISTINCT (ctid::text::point)[0]::bigint AS block FROM filled)
-SELECT count(*) FROM pg_freespace('filled') f JOIN used ON block = blkno WHERE avail > 8000
+SELECT count(*) FROM free_space('filled') f JOIN used ON block = blkno WHERE avail > 8000
 """
 
 
 @pytest.fixture(scope="module")
 def corners(own_cluster: NewCluster) -> Cluster:
     cluster = own_cluster(LOADS)
-    need_extensions(cluster, "pg_freespacemap", "amcheck")
+    has_extension(cluster, "amcheck")
     with connect(cluster) as connection:
         script(connection, SOURCE)
         script(connection, SETUP)

@@ -39,7 +39,7 @@ MAP_PAGE = 4069
 
 @pytest.fixture(scope="module")
 def loaded(own_cluster: NewCluster) -> Cluster:
-    return cluster_with_source(own_cluster, "pg_freespacemap")
+    return cluster_with_source(own_cluster)
 
 
 @pytest.fixture
@@ -189,7 +189,7 @@ def load_around_vacuum(loaded: Cluster, connection: Connection, statement: str) 
     waiting = "SELECT FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
     until(connection, f"EXISTS ({waiting})", 30)
     connection.execute("VACUUM filled")
-    free = int(value(connection, "SELECT sum(avail) FROM pg_freespace('filled')"))
+    free = int(value(connection, "SELECT sum(avail) FROM free_space('filled')"))
     connection.execute("SELECT pg_advisory_unlock(77)")
     thread.join()
     assert failures == []

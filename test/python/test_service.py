@@ -965,8 +965,8 @@ def test_writing_for_room_fails(own_cluster: NewCluster) -> None:
             for i in range(10):
                 # One row is all that the query needs; more is read ahead.
                 few = (
-                    f"SELECT a FROM (SELECT a, f FROM far WHERE a > {i * 377} ORDER BY a OFFSET 0) t"
-                    " WHERE f <> '' LIMIT 1"
+                    f"SELECT a FROM (SELECT a, f FROM far WHERE a > {i * 377}"
+                    " ORDER BY a OFFSET 0) t WHERE f <> '' LIMIT 1"
                 )
                 with contextlib.suppress(psycopg.errors.IoError):
                     assert rows(connection, few) == [(i * 377 + 1,)]

@@ -23,7 +23,7 @@ from lookahead.servers import Server
 
 from conftest import NewCluster
 from extend_support import LOADS, ROWS, cluster_with_source, new_session, sound
-from support import Connection, LogWatch, connect, need_extensions, no_timeout, rows, until, value
+from support import Connection, LogWatch, connect, has_extension, no_timeout, rows, until, value
 
 # A ring of buffers is an eighth of shared buffers, at most 16 MB.
 RING = 1024
@@ -66,7 +66,7 @@ def has_checksums_right(cluster: Cluster) -> None:
 
 @pytest.fixture(scope="module")
 def loads(own_cluster: NewCluster) -> Cluster:
-    return cluster_with_source(own_cluster, "amcheck", "pg_buffercache")
+    return cluster_with_source(own_cluster, "pg_buffercache")
 
 
 @pytest.fixture
@@ -304,7 +304,7 @@ def odd(own_cluster: NewCluster, server: Server) -> tuple[Cluster, Path, Path]:
     cluster.start()
     with connect(cluster) as connection:
         connection.execute("CREATE EXTENSION IF NOT EXISTS pg_lookahead")
-    need_extensions(cluster, "amcheck")
+    has_extension(cluster, "amcheck")
     return cluster, fail, slow
 
 
@@ -399,7 +399,6 @@ def test_beside_others(own_cluster: NewCluster, server: Server) -> None:
         pytest.skip("the storage manager writes single pages")
     cluster = cluster_with_source(
         own_cluster,
-        "amcheck",
         settings={"bgwriter_lru_maxpages": "1000", "bgwriter_delay": "10ms"},
     )
     failures: list[Exception] = []
