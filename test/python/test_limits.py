@@ -1,0 +1,154 @@
+"""The limits that settings put on a scan are kept, and reached."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from lookahead.cluster import Cluster
+from lookahead.servers import Server
+
+from conftest import NewCluster
+from support import (
+    INDEX_SCANS,
+    Connection,
+    Variant,
+    cold,
+    connect,
+    ice_cold,
+    require_node,
+    rows,
+    script,
+    session,
+    settings,
+    settle,
+    use,
+    value,
+)
+
+ROWS = 20000
+
+# Some 2000 pages, visited in random order.
+SETUP = f"""
+CREATE TABLE limited (a int, filler text) WITH (fillfactor = 20, autovacuum_enabled = off);
+INSERT INTO limited SELECT i, repeat('x', 100) FROM generate_series(1, {ROWS}) i
+ ORDER BY md5(i::text);
+CREATE INDEX limited_a ON limited (a);
+VACUUM ANALYZE limited
+"""
+SCAN = "SELECT a, length(filler) FROM limited WHERE a > 0 ORDER BY a"
+ALL_ROWS = [(i, 100) for i in range(1, ROWS + 1)]
+
+# How far a scan looks ahead that has just begun.
+FIRST_DISTANCE = 16
+
+
+@pytest.fixture
+def limited(cluster: Cluster) -> Iterator[Cluster]:
+    with connect(cluster) as connection:
+        script(connection, SETUP)
+    yield cluster
+    with connect(cluster) as connection:
+        connection.execute("DROP TABLE limited")
+
+
+@pytest.mark.parametrize("distance", [8, 24, 256])
+def test_max_distance(limited: Cluster, variant: Variant, distance: int) -> None:
+    with connect(limited) as connection:
+        use(connection, variant, pg_lookahead__max_distance=distance, **INDEX_SCANS)
+        settings(connection, pg_lookahead__leafscan="off")
+        require_node(connection, SCAN, "Index Scan", "limited_a")
+        ice_cold(limited, connection, "limited")
+        assert rows(connection, SCAN) == ALL_ROWS
+        found = session(connection)
+        assert found.depth_max <= distance
+        if variant.reads:
+            # How much more depends on how long it waits.
+            assert found.depth_max >= min(distance, FIRST_DISTANCE)
+
+
+# Counted at each row, while the scan is at work.
+IN_FLIGHT = """
+SELECT count(*), max(reads), sum(length)
+  FROM (SELECT (SELECT reads_in_flight FROM pg_lookahead_session() WHERE s.a > 0) AS reads, length
+          FROM (SELECT a, length(filler) FROM limited WHERE a > 0 ORDER BY a OFFSET 0) s
+        OFFSET 0) t
+"""
+
+
+@pytest.mark.parametrize("concurrency", [1, 3, 16])
+def test_io_concurrency(limited: Cluster, variant: Variant, concurrency: int) -> None:
+    if variant.method != "aio":
+        pytest.skip("it is for asynchronous I/O only")
+    with connect(limited) as connection:
+        use(connection, variant, pg_lookahead__io_concurrency=concurrency, **INDEX_SCANS)
+        settings(connection, pg_lookahead__leafscan="off")
+        require_node(connection, IN_FLIGHT, "Index Scan", "limited_a")
+        cold(connection, "limited")
+        count, most, length = rows(connection, IN_FLIGHT)[0]
+        assert (count, length) == (ROWS, 100 * ROWS)
+        assert 0 < most <= concurrency
+        # At most two blocks for each read.
+        assert session(connection).depth_max <= 2 * concurrency
+
+
+# Rings of 1 MB: 128 blocks, of which half may be ahead of all sequential scans.
+RING = "1MB"
+SHARE = 64
+
+
+def depth_of_a_scan(connection: Connection) -> int:
+    """Let this session read the table "scanned" from its start."""
+    settings(
+        connection,
+        pg_lookahead__method="worker",
+        pg_lookahead__min_table_size=1024,
+        synchronize_seqscans="off",
+        max_parallel_workers_per_gather=0,
+    )
+    cold(connection, "scanned")
+    connection.execute("SELECT pg_stat_lookahead_reset('scanned'::regclass)")
+    assert value(connection, "SELECT count(*) FROM scanned WHERE slow(a) > 0") == ROWS
+    settle(connection)
+    return int(
+        value(connection, "SELECT depth_max FROM pg_stat_lookahead WHERE relname = 'scanned'")
+    )
+
+
+@pytest.mark.parametrize("protect", ["1h", "1ms"])
+def test_protect_time(own_cluster: NewCluster, server: Server, protect: str) -> None:
+    """A cursor whose client is away has its share of the rings for so long."""
+    if server.major >= 18:
+        pytest.skip("the server reads sequential scans ahead itself")
+    cluster = own_cluster(
+        {"pg_lookahead.ring_size": RING, "pg_lookahead.protect_time": protect,
+         "pg_lookahead.io_workers": "2", "pg_lookahead.start_after": "0"}
+    )  # fmt: skip
+    with connect(cluster) as connection, connect(cluster) as idle:
+        for table in ("scanned", "waiting"):
+            connection.execute(
+                f"CREATE TABLE {table} WITH (fillfactor = 20, autovacuum_enabled = off) AS"
+                f" SELECT i AS a, repeat('x', 100) AS b FROM generate_series(1, {ROWS}) i"
+            )
+        connection.execute(
+            "CREATE FUNCTION slow(i int) RETURNS int LANGUAGE plpgsql AS"
+            " $$BEGIN PERFORM md5(repeat('x', 2000)); RETURN i; END$$"
+        )
+        alone = depth_of_a_scan(connection)
+        assert SHARE / 2 < alone <= SHARE
+        settings(
+            idle,
+            pg_lookahead__method="worker",
+            pg_lookahead__min_table_size=1024,
+            synchronize_seqscans="off",
+        )
+        idle.execute("BEGIN; DECLARE c CURSOR FOR SELECT a FROM waiting")
+        assert len(rows(idle, "FETCH 5000 FROM c")) == 5000
+        owners = rows(connection, "SELECT pid, relid::regclass::text FROM pg_stat_lookahead_owners")
+        assert owners == [(idle.info.backend_pid, "waiting")]
+        beside = depth_of_a_scan(connection)
+        if protect == "1h":
+            assert beside <= SHARE / 2
+        else:
+            assert beside > SHARE / 2
+        assert len(rows(idle, "FETCH ALL FROM c")) == ROWS - 5000
