@@ -11,6 +11,7 @@ from lookahead.servers import Server
 from conftest import NewCluster
 from support import (
     INDEX_SCANS,
+    SEQUENTIAL_SCANS,
     Connection,
     Variant,
     cold,
@@ -96,6 +97,9 @@ def test_io_concurrency(limited: Cluster, variant: Variant, concurrency: int) ->
 RING = "1MB"
 SHARE = 64
 
+# Scans that the service serves at a time.
+SLOTS = 128
+
 
 def depth_of_a_scan(connection: Connection) -> int:
     """Let this session read the table "scanned" from its start."""
@@ -152,3 +156,36 @@ def test_protect_time(own_cluster: NewCluster, server: Server, protect: str) -> 
         else:
             assert beside > SHARE / 2
         assert len(rows(idle, "FETCH ALL FROM c")) == ROWS - 5000
+
+
+def test_slots(own_cluster: NewCluster, server: Server) -> None:
+    """More sequential scans than the service has slots: the others are counted, and read on."""
+    if server.major >= 18:
+        pytest.skip("the server reads sequential scans ahead itself")
+    cluster = own_cluster({"pg_lookahead.io_workers": "2", "pg_lookahead.start_after": "0"})
+    unserved = "SELECT scans_unserved FROM pg_lookahead_status()"
+    with connect(cluster) as connection:
+        script(connection, SETUP)
+        settings(
+            connection,
+            pg_lookahead__method="worker",
+            pg_lookahead__min_table_size=1024,
+            synchronize_seqscans="off",
+            **SEQUENTIAL_SCANS,
+        )
+        require_node(connection, "SELECT a FROM limited", "Seq Scan")
+        without = rows(connection, "SELECT a FROM limited")
+        cold(connection, "limited")
+        connection.execute("BEGIN")
+        for i in range(SLOTS + 2):
+            connection.execute(f"DECLARE c{i} CURSOR FOR SELECT a FROM limited")
+            assert rows(connection, f"FETCH 1000 FROM c{i}") == without[:1000]
+            if i < SLOTS:
+                assert value(connection, unserved) == 0
+        owners = "SELECT count(*) FROM pg_stat_lookahead_owners"
+        assert value(connection, owners) == SLOTS
+        assert value(connection, unserved) > 0
+        for i in (0, SLOTS, SLOTS + 1):
+            assert rows(connection, f"FETCH ALL FROM c{i}") == without[1000:]
+        connection.execute("COMMIT")
+        assert value(connection, owners) == 0

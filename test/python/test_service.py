@@ -741,6 +741,33 @@ def test_ddl_does_not_wait(cluster: Cluster) -> None:
         assert io(connection).errors == 0
 
 
+def test_somebody_waits_for_the_table(cluster: Cluster) -> None:
+    """Workers take no lock that goes before one that is waited for."""
+    with connect(cluster) as connection, connect(cluster) as other, connect(cluster) as third:
+        serving(connection, pg_lookahead__leafscan="off")
+        cold(connection, "served")
+        connection.execute(f"BEGIN; DECLARE c CURSOR FOR {SCAN}")
+        found = rows(connection, "FETCH 50 FROM c")
+        settle(connection)
+        before = io(connection)
+        thread = threading.Thread(target=script, args=(other, "BEGIN; LOCK TABLE served; COMMIT"))
+        thread.start()
+        until(third, "(SELECT count(*) = 1 FROM pg_locks WHERE NOT granted)")
+        with gained(connection) as change:
+            found += rows(connection, "FETCH ALL FROM c")
+            settle(third)
+            after = io(third)
+            # Its requests have come to the workers, who could not serve them.
+            assert after.locked > before.locked
+            assert after.read == before.read
+            connection.execute("COMMIT")
+        thread.join(10)
+        assert not thread.is_alive()
+        assert change.blocks_issued > 0
+        assert found == ALL_ROWS
+        scan_cold(connection)
+
+
 def test_owner_ends_before_its_lock(cluster: Cluster) -> None:
     """However a scan ends, nothing may be read for it once its lock is gone."""
     owners = "SELECT count(*) FROM pg_stat_lookahead_owners"
