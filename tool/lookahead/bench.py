@@ -8,8 +8,6 @@ With --quick the goals are not judged: only failures count.
 
 import contextlib
 import hashlib
-import shutil
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -52,7 +50,7 @@ from .bench_output import (
 from .bench_result import build_result
 from .bench_run import Runner
 from .bench_store import Store, build_digest, command_line, device, git_commit, machine
-from .cluster import LIBRARY
+from .cluster import LIBRARY, own_folder
 from .data import BenchData, pgbench_name
 from .errors import LookaheadError, UsageError
 from .huge_pages import HugePages
@@ -591,9 +589,7 @@ def run_loads(
     """Make the runs of `bench extend`, each storage in a folder of its own."""
     with contextlib.ExitStack() as stack:
         places = {}
-        work = Path(tempfile.mkdtemp(prefix="extend-", dir=paths.folder("tmp")))
-        work.chmod(0o755)
-        stack.callback(shutil.rmtree, work, ignore_errors=True)
+        work = stack.enter_context(own_folder())
         for name in storages:
             if name == bench_extend.SLOW:
                 places[name] = stack.enter_context(
@@ -656,8 +652,11 @@ def extend(
     if lacking:
         storages = [name for name in storages if name != bench_extend.SLOW]
         progress(f"no slow storage: {lacking}")
-    every = bench_extend.cases(chosen, groups, storages)
-    some = [case for case in every if match is None or match in case.id]
+    some = [
+        case
+        for case in bench_extend.cases(chosen, groups, storages)
+        if match is None or match in case.id
+    ]
     if not some:
         raise UsageError("no case is left to run")
     extension = not no_extension
@@ -672,7 +671,7 @@ def extend(
                     build_for(one)
             metadata = {
                 "command": command_line(), "commit": git_commit(), "pairs": wanted,
-                "machine": machine(), "device": device(paths.folder("tmp")),
+                "machine": machine(), "device": device(paths.temp_root()),
                 "servers": {one.name: one.version for one in chosen},
                 **bench_extend.DESCRIPTION, **described(None, pages),
             }  # fmt: skip
@@ -680,6 +679,8 @@ def extend(
         run_loads(store, scale, chosen, storages, some, extension=extension, pairs=wanted)
         store.close()
     done = done_in(store)
+    # With --resume there may be runs of groups that were not asked for this time.
+    every = bench_extend.cases(chosen, bench_extend.GROUPS, bench_extend.STORAGES)
     result = build_extend_result([c for c in every if c in some or c.id in done], store)
     if not finish(folder, result, markdown=markdown, judged=not quick):
         raise typer.Exit(1)

@@ -102,6 +102,10 @@ def faults(
         found.append("the arms fetched different numbers of rows")
     if any((a.get("lookahead") or {}).get("reads_in_flight") for _, a in pairs):
         found.append("pins were left after the query")
+    if any(
+        (run.get(kind) or {}).get("errors") for run in runs for kind in ("lookahead", "service")
+    ):
+        found.append("look-ahead met errors")
     return sorted(set(found))
 
 

@@ -16,6 +16,7 @@ import hashlib
 import json
 import os
 import platform
+import re
 import subprocess
 import sys
 from collections.abc import Collection
@@ -111,9 +112,10 @@ def file_system(folder: Path) -> str | None:
     """Return the type of the file system that *folder* is on."""
     best, kind = "", None
     for line in (_read("/proc/mounts") or "").splitlines():
-        _, mount, found, *_ = line.split()
-        inside = str(folder.resolve()).startswith(mount.rstrip("/") + "/")
-        if (inside or mount == "/") and len(mount) >= len(best):
+        _, name, found, *_ = line.split()
+        # Blanks and the like are written in octal.
+        mount = re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), name)
+        if folder.resolve().is_relative_to(mount) and len(mount) >= len(best):
             best, kind = mount, found
     return kind
 

@@ -176,6 +176,8 @@ def normalized(arguments: list[str]) -> list[str]:
 
 def main() -> None:
     """Run the command line; exit 0 success, 1 failed, 2 usage."""
+    # Servers run as another user, who must be able to read what root makes.
+    os.umask(0o022)
     for number in (signal.SIGTERM, signal.SIGHUP):
         # Under nohup the latter is ignored, and shall stay so.
         if signal.getsignal(number) is not signal.SIG_IGN:

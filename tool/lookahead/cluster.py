@@ -17,7 +17,7 @@ import subprocess
 import tempfile
 import time
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
@@ -344,6 +344,17 @@ def _own_folder() -> tuple[Path, IO[str]]:
         fcntl.flock(owner, fcntl.LOCK_EX)
     privilege.give(place)
     return place, owner
+
+
+@contextlib.contextmanager
+def own_folder() -> Iterator[Path]:
+    """A folder beside those of servers; if this process is killed, the next run clears it up."""
+    place, owner = _own_folder()
+    try:
+        yield place
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+        owner.close()
 
 
 def _remove_abandoned(root: Path) -> None:

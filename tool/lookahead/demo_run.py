@@ -80,7 +80,7 @@ class Outcome:
         verdict = judge(*([run.ms for run in self.runs[arm]] for arm in ARMS))
         seen = [run.lookahead for run in self.runs[LOOKAHEAD] if run.lookahead is not None]
         if verdict == "faster" and seen and not any(run["blocks_issued"] for run in seen):
-            return "no difference"
+            return "cannot tell"
         return verdict
 
     @property

@@ -19,6 +19,7 @@ from rich.markup import escape
 
 from .doctor_checks import NOTE, PROBLEM, WARNING, Finding, examine
 from .doctor_facts import CACHED_BELOW_US, Facts, collect
+from .visit import connect
 
 STYLES = {PROBLEM: "bold red", WARNING: "yellow", NOTE: "cyan"}
 
@@ -35,11 +36,17 @@ console = Console(highlight=False)
 def main(dsn: str | None, *, as_json: bool) -> int:
     """Examine a server; return the exit status."""
     try:
-        facts = collect(dsn)
+        connection = connect(dsn, "lookahead doctor")
     except (psycopg.OperationalError, psycopg.ProgrammingError) as error:
         print(f"lookahead: could not connect: {str(error).strip()}", file=sys.stderr)
         print(HOW_TO_CONNECT, file=sys.stderr)
         return 2
+    with connection:
+        try:
+            facts = collect(connection)
+        except psycopg.Error as error:
+            print(f"lookahead: could not examine: {str(error).strip()}", file=sys.stderr)
+            return 2
     findings = examine(facts)
     if as_json:
         print(json.dumps(as_data(facts, findings), indent=2))

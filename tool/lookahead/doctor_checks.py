@@ -8,6 +8,7 @@ it could, or cannot be watched.  "note": worth knowing, nothing to mend.
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -33,13 +34,25 @@ MUCH_WASTE = 0.2
 # Workers of the I/O service: enough to keep a fast device busy, and the default.
 DIRECT_IO_WORKERS = 8
 USUAL_SERVICE_WORKERS = 2
+# Of max_worker_processes: the server's default, and what should be left for others.
+USUAL_PROCESSES = 8
+LEAST_OTHER_PROCESSES = 3
 LOWER_DISTANCE = 64
 # Of pg_lookahead.max_distance.
 DEFAULT_DISTANCE, LEAST_DISTANCE = 256, 8
 
 MOSTLY_CACHED = 0.9
 
+FOLDER = "<data directory>"
 RELOAD = "SELECT pg_reload_conf();"
+
+# What the server's errors are known by.
+UNDEFINED_FILE = "58P01"
+UNDEFINED_FUNCTION = "42883"
+INSUFFICIENT_PRIVILEGE = "42501"
+
+# Sources of a setting that ALTER ROLE and ALTER DATABASE leave.
+OF_ROLES = ("global", "database", "user", "database user")
 
 # Platforms without posix_fadvise(), as version() names them.
 WITHOUT_ADVICE = ("darwin", "apple", "mingw", "msvc", "visual c++", "windows", "openbsd")
@@ -79,9 +92,9 @@ def restart(facts: Facts) -> str:
     found = re.match(r"/etc/postgresql/(\d+)/([^/]+)/", facts.value("config_file") or "")
     if found:
         return f"pg_ctlcluster {found[1]} {found[2]} restart"
-    folder = facts.value("data_directory") or "<data directory>"
+    folder = facts.value("data_directory")
     program = f"{facts.bindir}/pg_ctl" if facts.bindir else "pg_ctl"
-    return f"{program} restart -D {folder}"
+    return f"{shlex.quote(program)} restart -D {shlex.quote(folder) if folder else FOLDER}"
 
 
 def version(facts: Facts) -> Iterator[Finding]:
@@ -92,7 +105,6 @@ def version(facts: Facts) -> Iterator[Finding]:
         PROBLEM,
         f"PostgreSQL {facts.version} is not supported",
         f"pg_lookahead exists for PostgreSQL {OLDEST} to {NEWEST}.",
-        (f"pg_upgrade to PostgreSQL {OLDEST} to {NEWEST}",),
     )
 
 
@@ -100,7 +112,9 @@ def library(facts: Facts) -> Iterator[Finding]:
     """Installed, asked for, and here: three things that can each be missing."""
     if facts.loaded:
         return
-    if facts.available_version is None or facts.library_error:
+    # Without a code it is facts that were made up, or a server that is gone.
+    missing = facts.library_error and facts.library_error_code in (None, UNDEFINED_FILE)
+    if facts.available_version is None or missing:
         program = f"{facts.bindir}/pg_config" if facts.bindir else "pg_config"
         detail = f" ({facts.library_error})" if facts.library_error else ""
         yield Finding(
@@ -146,13 +160,43 @@ def library(facts: Facts) -> Iterator[Finding]:
 def preloading(facts: Facts) -> Iterator[Finding]:
     if not facts.loaded or facts.preloaded is not False:
         return
-    words = facts.words("shared_preload_libraries")
+    preload = facts.settings.get("shared_preload_libraries")
+    hidden = ""
+    commands: tuple[str, ...] = ()
+    if preload is None:
+        # What is there must be kept.
+        hidden = " A superuser's doctor gives the command."
+    elif preload.pending_restart:
+        commands = (restart(facts),)
+    else:
+        words = [*facts.words("shared_preload_libraries"), LIBRARY]
+        commands = (alter_list("shared_preload_libraries", words), restart(facts))
     yield Finding(
         "not-preloaded",
         NOTE,
         "The library is loaded per session, not by the server",
-        "Scans look ahead, but pg_stat_lookahead needs shared_preload_libraries.",
-        (alter_list("shared_preload_libraries", [*words, LIBRARY]), restart(facts)),
+        f"Scans look ahead, but pg_stat_lookahead needs shared_preload_libraries.{hidden}",
+        commands,
+    )
+
+
+def library_works(facts: Facts) -> Iterator[Finding]:
+    """The functions are there, but this role cannot call them, or they fail."""
+    if facts.library_error is None or facts.library_error_code in (None, UNDEFINED_FILE):
+        return
+    commands: tuple[str, ...] = ()
+    if facts.library_error_code == INSUFFICIENT_PRIVILEGE and facts.schema:
+        role = quote_identifier(facts.username)
+        commands = (f"GRANT USAGE ON SCHEMA {facts.schema} TO {role};",)
+    elif facts.library_error_code == UNDEFINED_FUNCTION:
+        # The functions of the catalog are not those of the library.
+        commands = (restart(facts), f"ALTER EXTENSION {LIBRARY} UPDATE;")
+    yield Finding(
+        "library-fails",
+        WARNING,
+        "The extension's functions cannot be called",
+        f"What look-ahead does cannot be seen: {facts.library_error}.",
+        commands,
     )
 
 
@@ -196,15 +240,10 @@ def switched_off(facts: Facts) -> Iterator[Finding]:
         setting = facts.settings.get(name)
         if not setting or setting.value != value:
             continue
-        commands: tuple[str, ...] = (f"ALTER SYSTEM RESET {name};", RELOAD)
-        if setting.source == "configuration file":
-            default = "on" if value == "off" else "auto"
-            commands = (f"ALTER SYSTEM SET {name} = {default};", RELOAD)
-        elif setting.source in ("database", "user", "database user"):
+        if setting.source in OF_ROLES:
             # The command for it comes with the list below.
             continue
-        elif setting.source in ("client", "environment variable", "session"):
-            commands = (f"RESET {name};", "unset PGOPTIONS")
+        commands = default_again(facts, name, "on" if value == "off" else "auto")
         yield Finding(
             "switched-off" if value == "off" else "method-none",
             PROBLEM,
@@ -249,16 +288,69 @@ def _reset(entry: RoleSetting) -> str:
     return f"ALTER ROLE {role}{where} RESET {entry.name};"
 
 
+def default_again(facts: Facts, name: str, default: str) -> tuple[str, ...]:
+    """Return what gives a setting its default back, wherever the value comes from."""
+    source = facts.settings[name].source if name in facts.settings else "default"
+    role = quote_identifier(facts.username)
+    database = quote_identifier(facts.database)
+    if source in ("client", "environment variable", "session"):
+        return (f"RESET {name};", "unset PGOPTIONS")
+    if source == "command line":
+        return ()  # nothing that is set later goes before it
+    if source == "global":
+        return (f"ALTER ROLE ALL RESET {name};",)
+    if source == "user":
+        return (f"ALTER ROLE {role} RESET {name};",)
+    if source == "database":
+        return (f"ALTER DATABASE {database} RESET {name};",)
+    if source == "database user":
+        return (f"ALTER ROLE {role} IN DATABASE {database} RESET {name};",)
+    # RESET would leave what a file says that somebody has written.
+    return (f"ALTER SYSTEM SET {name} = {default};", RELOAD)
+
+
 def service_workers(facts: Facts) -> tuple[str, ...]:
     """Return what gives the I/O service enough workers, and leaves the others theirs."""
-    commands = (f"ALTER SYSTEM SET {LIBRARY}.io_workers = {DIRECT_IO_WORKERS};",)
+    number = max(wanted_workers(facts), DIRECT_IO_WORKERS)
+    commands: tuple[str, ...] = ()
+    if number != wanted_workers(facts):
+        commands = (f"ALTER SYSTEM SET {LIBRARY}.io_workers = {number};",)
+    return (*commands, *more_processes(facts, number))
+
+
+def more_processes(facts: Facts, number: int) -> tuple[str, ...]:
+    """Return what makes room for so many workers of the I/O service, if there is too little."""
     processes = facts.number("max_worker_processes")
     if processes is None:
-        return commands
+        return ()
+    others = processes
     if LIBRARY in facts.words("shared_preload_libraries"):
-        processes -= wanted_workers(facts)
-    more = f"ALTER SYSTEM SET max_worker_processes = {processes + DIRECT_IO_WORKERS};"
-    return (*commands, more)
+        others -= wanted_workers(facts)
+    enough = number + max(others, USUAL_PROCESSES)
+    if enough <= processes:
+        return ()
+    return (f"ALTER SYSTEM SET max_worker_processes = {enough};",)
+
+
+def worker_processes(facts: Facts) -> Iterator[Finding]:
+    """The service's workers come first; parallel queries and replication get what is left."""
+    processes = facts.number("max_worker_processes")
+    number = wanted_workers(facts)
+    if processes is None or number == 0:
+        return
+    if LIBRARY not in facts.words("shared_preload_libraries"):
+        return
+    if processes - number >= LEAST_OTHER_PROCESSES:
+        return
+    yield Finding(
+        "few-worker-processes",
+        WARNING,
+        f"max_worker_processes is {processes}, and the I/O service is to have {number} of them",
+        "Parallel queries, replication, index builds that get space and the service's own helper"
+        " take one each as well; without one the service cannot find the files that it is to"
+        " read, and parallel plans run alone.",
+        (*more_processes(facts, number), restart(facts)),
+    )
 
 
 def wanted_workers(facts: Facts) -> int:
@@ -305,12 +397,21 @@ def direct_io(facts: Facts) -> Iterator[Finding]:
     """With direct I/O the kernel caches nothing: advice is in vain."""
     if "data" not in facts.words("debug_io_direct") or is_switched_off(facts):
         return
-    if reads_by_service(facts):
+    hidden = "shared_preload_libraries" not in facts.settings
+    if facts.method is None and facts.major < 18 and hidden and facts.loaded:
+        yield Finding(
+            "direct-io-unknown",
+            NOTE,
+            "Direct I/O: whether the I/O service reads is not to be seen",
+            f'User "{facts.username}" may not see shared_preload_libraries, and the extension\'s'
+            " functions are not to be had in this database.",
+        )
+    elif reads_by_service(facts):
         yield from _few_service_workers(facts)
     elif facts.major < 18:
         preload = facts.words("shared_preload_libraries")
         commands: tuple[str, ...] = (*service_workers(facts), restart(facts))
-        if LIBRARY not in preload and "shared_preload_libraries" in facts.settings:
+        if LIBRARY not in preload and not hidden:
             commands = (alter_list("shared_preload_libraries", [*preload, LIBRARY]), *commands)
         yield Finding(
             "direct-io",
@@ -335,7 +436,7 @@ def direct_io(facts: Facts) -> Iterator[Finding]:
             PROBLEM,
             "Direct I/O with pg_lookahead.method = advice: nothing is read ahead",
             'Advice does nothing with direct I/O. "auto" takes the asynchronous I/O instead.',
-            (f"ALTER SYSTEM RESET {LIBRARY}.method;", RELOAD),
+            default_again(facts, f"{LIBRARY}.method", "auto"),
         )
 
 
@@ -350,7 +451,7 @@ def huge_pages(facts: Facts) -> Iterator[Finding]:
         return
     commands: tuple[str, ...] = (f"sysctl -w vm.nr_hugepages={pages}", restart(facts))
     if wanted == "off":
-        commands = ("ALTER SYSTEM RESET huge_pages;", *commands)
+        commands = ("ALTER SYSTEM SET huge_pages = try;", *commands)
     # Before 17 the server does not tell whether it has got what it tries to get.
     known = status is not None or wanted == "off"
     yield Finding(
@@ -379,7 +480,7 @@ def platform(facts: Facts) -> Iterator[Finding]:
         return  # the asynchronous reads need no advice
     if has_aio:
         mended = 'With "auto" the server\'s asynchronous I/O reads.'
-        commands = (f"ALTER SYSTEM RESET {LIBRARY}.method;", RELOAD)
+        commands = default_again(facts, f"{LIBRARY}.method", "auto")
     elif facts.major >= 18:
         mended = "The server's asynchronous I/O can read ahead without it."
         commands = ("ALTER SYSTEM SET io_method = 'worker';", restart(facts))
@@ -505,10 +606,12 @@ CHECKS: tuple[Check, ...] = (
     version,
     library,
     preloading,
+    library_works,
     extension,
     versions_agree,
     switched_off,
     direct_io,
+    worker_processes,
     huge_pages,
     platform,
     io_workers,

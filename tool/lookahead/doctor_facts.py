@@ -15,7 +15,8 @@ from typing import Any, TypeVar
 
 import psycopg
 from psycopg import sql
-from psycopg.rows import dict_row
+
+from .visit import Connection
 
 SQL_FOLDER = Path(__file__).parent / "sql"
 
@@ -45,8 +46,6 @@ SETTINGS = (
     "shared_preload_libraries",
 )
 
-Row = dict[str, Any]
-Connection = psycopg.Connection[Row]
 T = TypeVar("T")
 
 
@@ -111,6 +110,8 @@ class Facts:
     loaded: bool = False
     library_version: str | None = None
     library_error: str | None = None
+    library_error_code: str | None = None
+    schema: str | None = None
     preloaded: bool | None = None
     method: str | None = None
     reason: str | None = None
@@ -157,20 +158,11 @@ def load(name: str) -> str:
     return (SQL_FOLDER / f"doctor_{name}.sql").read_text()
 
 
-def collect(dsn: str | None) -> Facts:
-    """Connect and look; raises psycopg.OperationalError without a connection."""
-    with psycopg.connect(
-        dsn or "",
-        autocommit=True,
-        application_name="lookahead doctor",
-        connect_timeout=10,
-        row_factory=dict_row,
-    ) as connection:
-        # What another session's plans would need, ours do not.
-        connection.prepare_threshold = None
-        with connection.transaction():
-            connection.execute(CAUTION)
-            return _collect(connection)
+def collect(connection: Connection) -> Facts:
+    """Look at the server of a connection; may raise psycopg.Error."""
+    with connection.transaction():
+        connection.execute(CAUTION)
+        return _collect(connection)
 
 
 def _collect(connection: Connection) -> Facts:
@@ -188,6 +180,7 @@ def _collect(connection: Connection) -> Facts:
     return Facts(
         **server,
         **found,
+        schema=schema,
         loaded=loaded,
         settings=settings,
         role_settings=tuple(
@@ -229,7 +222,10 @@ def _ask_library(connection: Connection, schema: str) -> dict[str, Any]:
                 sql.SQL("SELECT * FROM {}.pg_lookahead_status()").format(place)
             ).fetchone()
     except psycopg.DatabaseError as error:
-        return {"library_error": str(error).splitlines()[0]}
+        return {
+            "library_error": str(error).splitlines()[0],
+            "library_error_code": error.sqlstate,
+        }
     assert version
     assert status
     counters = _allowed(

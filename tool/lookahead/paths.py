@@ -44,8 +44,13 @@ def cache() -> Path:
     elif os.geteuid() == 0:
         home = Path("/var/cache/pg_lookahead")
     else:
-        base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-        home = Path(base) / "pg_lookahead"
+        home = _home_cache() / "pg_lookahead"
+    if any(letter.isspace() for letter in str(home)):
+        # make and PostgreSQL's own makefiles cannot bear them.
+        raise LookaheadError(
+            f'the cache folder "{home}" has blanks in its name\n'
+            "Set LOOKAHEAD_CACHE to a folder without."
+        )
     try:
         _make(home)
     except OSError as error:
@@ -54,6 +59,20 @@ def cache() -> Path:
             "Set LOOKAHEAD_CACHE to a folder you may write to."
         ) from error
     return home
+
+
+def _home_cache() -> Path:
+    base = Path(os.environ.get("XDG_CACHE_HOME") or "")
+    # The specification has relative ones ignored.
+    if base.is_absolute():
+        return base
+    try:
+        return Path.home() / ".cache"
+    except RuntimeError as error:
+        raise LookaheadError(
+            f"could not find a folder for the cache: {error}\n"
+            "Set LOOKAHEAD_CACHE to a folder you may write to."
+        ) from error
 
 
 def folder(*names: str) -> Path:

@@ -15,8 +15,6 @@ from typing import Any
 
 import psycopg
 from psycopg import sql
-from psycopg.conninfo import conninfo_to_dict
-from psycopg.rows import dict_row
 
 from .doctor_checks import quote_identifier
 from .errors import LookaheadError
@@ -34,17 +32,12 @@ from .top_sample import (
     Server,
     availability,
 )
+from .visit import Connection, connect
 
 SQL_FOLDER = Path(__file__).parent / "sql"
 
 # Seconds between two looks at what the server has.
 PROBE_SECONDS = 10
-
-# Used unless the connection string has them.  A machine that does not answer
-# any more is given up after this many seconds, and milliseconds.
-CONNECTION_DEFAULTS = {"connect_timeout": "10", "tcp_user_timeout": "10000"}
-
-Connection = psycopg.Connection[Row]
 
 
 class Unusable(LookaheadError):
@@ -74,13 +67,8 @@ class Source:
 
     def open(self) -> None:
         """Connect; raise Unusable, or psycopg.Error without a connection."""
-        options: dict[str, Any] = {**CONNECTION_DEFAULTS, **conninfo_to_dict(self._dsn)}
-        self._connection = psycopg.connect(
-            autocommit=True, application_name="lookahead top", row_factory=dict_row, **options
-        )
+        self._connection = connect(self._dsn, "lookahead top")
         self._connections += 1
-        # A plan that outlives ALTER EXTENSION would fail.
-        self._connection.prepare_threshold = None
         self._probe(self._connection)
 
     def close(self) -> None:

@@ -32,6 +32,7 @@ START = (
 
 def enter(arguments: list[str]) -> NoReturn:
     """Replace this process by the tool, in its environment."""
+    os.umask(0o022)
     try:
         python = environment()
     except LookaheadError as error:

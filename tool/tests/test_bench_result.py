@@ -21,7 +21,7 @@ from lookahead.bench_index_scan import (
     quick,
 )
 from lookahead.bench_result import ARMS, FAILED, build_result
-from lookahead.bench_store import RUNS_FILE, Store, StoreError, read_lines
+from lookahead.bench_store import RUNS_FILE, Store, StoreError, file_system, read_lines
 from lookahead.servers import Server
 
 SERVER = Server("18-test", 18, "18.6", Path("pg_config"), Path("bin"), False, True)
@@ -194,3 +194,16 @@ def test_small_ranges_are_read_many_times() -> None:
     assert queries_per_run("0", 3000, 3_000_000) == 20
     assert queries_per_run("random", 3000, 3_000_000) == 2
     assert queries_per_run("0", 990_000, 3_000_000) == 1
+
+
+def test_results_without_tables_compare() -> None:
+    """Loads make their tables anew, and say nothing of their sizes."""
+    metadata = {name: what for name, what in METADATA.items() if name != "relations"}
+    one = {"metadata": metadata, "cells": [], "definition": DEFINITION}
+    report.refuse_unequal(one, copy.deepcopy(one))
+
+
+def test_file_system_of_a_mount_point() -> None:
+    assert file_system(Path("/proc")) == "proc"
+    assert file_system(Path("/proc/self/fdinfo")) == "proc"
+    assert file_system(Path("/")) != "proc"

@@ -11,7 +11,14 @@ from decoys import decoys
 from lookahead import build, doctor, doctor_facts
 from lookahead.cluster import Cluster
 from lookahead.doctor_checks import examine
+from lookahead.doctor_facts import Facts
 from lookahead.servers import Server
+from lookahead.visit import connect
+
+
+def facts_of(dsn: str) -> Facts:
+    with connect(dsn, "a test") as connection:
+        return doctor_facts.collect(connection)
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +33,7 @@ def ours(embedded: Server) -> Iterator[Cluster]:
 
 
 def identifiers(dsn: str) -> list[str]:
-    return [finding.id for finding in examine(doctor_facts.collect(dsn))]
+    return [finding.id for finding in examine(facts_of(dsn))]
 
 
 def test_a_server_in_order(ours: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
@@ -37,7 +44,7 @@ def test_a_server_in_order(ours: Cluster, capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_facts(ours: Cluster) -> None:
-    facts = doctor_facts.collect(ours.dsn())
+    facts = facts_of(ours.dsn())
     assert facts.major == 18
     assert facts.loaded
     assert facts.preloaded
@@ -67,7 +74,7 @@ def test_commands_mend_what_they_are_for(ours: Cluster) -> None:
     ours.psql("ALTER SYSTEM SET effective_io_concurrency = 0")
     ours.psql("CREATE ROLE bob SUPERUSER; ALTER ROLE bob SET pg_lookahead.enabled = off")
     ours.psql("DROP EXTENSION pg_lookahead; SELECT pg_reload_conf(), pg_sleep(0.5);")
-    found = examine(doctor_facts.collect(ours.dsn()))
+    found = examine(facts_of(ours.dsn()))
     names = {finding.id for finding in found}
     assert {"method-none", "no-io-concurrency", "switched-off", "extension-not-created"} <= names
     for finding in found:
@@ -80,7 +87,7 @@ def test_commands_mend_what_they_are_for(ours: Cluster) -> None:
 def test_a_user_without_rights(ours: Cluster) -> None:
     ours.psql("CREATE ROLE bob LOGIN")
     try:
-        facts = doctor_facts.collect(ours.dsn() + " user=bob")
+        facts = facts_of(ours.dsn() + " user=bob")
     finally:
         ours.psql("DROP ROLE bob")
     assert facts.superuser is False
@@ -92,7 +99,7 @@ def test_a_user_without_rights(ours: Cluster) -> None:
 
 def test_functions_of_a_user_are_not_called(ours: Cluster) -> None:
     with decoys(ours):
-        facts = doctor_facts.collect(ours.dsn())
+        facts = facts_of(ours.dsn())
     assert facts.latency is not None
     assert facts.database_bytes is not None
     assert facts.counters is not None
@@ -113,7 +120,7 @@ def test_the_session_is_left_as_it_was(ours: Cluster) -> None:
 def test_extension_in_another_schema(ours: Cluster) -> None:
     ours.psql('CREATE DATABASE "odd name"')
     ours.psql('CREATE SCHEMA "Odd"; CREATE EXTENSION pg_lookahead SCHEMA "Odd"', "odd name")
-    facts = doctor_facts.collect(ours.dsn("odd name"))
+    facts = facts_of(ours.dsn("odd name"))
     assert facts.library_version
     assert facts.counters is not None
 
@@ -130,3 +137,26 @@ def test_not_loaded(embedded: Server, plain: Cluster, capsys: pytest.CaptureFixt
 def test_no_connection(dsn: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert doctor.main(dsn, as_json=False) == 2
     assert "could not connect" in capsys.readouterr().err
+
+
+def test_database_without_an_encoding(ours: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its text comes as it is; a query in another encoding is no reason to fail."""
+    ours.psql(
+        "CREATE DATABASE plain ENCODING SQL_ASCII LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0"
+    )
+    ours.psql("CREATE EXTENSION pg_lookahead", dbname="plain")
+    with connect(ours.dsn("plain"), "a test") as connection:
+        odd = "SELECT convert_from(decode('e9', 'hex'), 'SQL_ASCII') AS text"
+        assert connection.execute(odd).fetchone() == {"text": "\ufffd"}
+    facts = facts_of(ours.dsn("plain"))
+    assert facts.library_version
+    assert facts.settings["shared_preload_libraries"].value
+    assert doctor.main(ours.dsn("plain"), as_json=True) in (0, 1)
+    assert json.loads(capsys.readouterr().out)["server"]["database"] == "plain"
+
+
+def test_given_options_win(ours: Cluster) -> None:
+    with connect(ours.dsn() + " application_name=mine connect_timeout=7", "a test") as connection:
+        assert connection.info.get_parameters()["connect_timeout"] == "7"
+        row = connection.execute("SHOW application_name").fetchone()
+        assert row == {"application_name": "mine"}

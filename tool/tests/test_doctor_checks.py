@@ -196,15 +196,16 @@ def test_extension_outdated() -> None:
     [
         ("configuration file", "ALTER SYSTEM SET pg_lookahead.enabled = on;"),
         ("client", "RESET pg_lookahead.enabled;"),
-        ("command line", "ALTER SYSTEM RESET pg_lookahead.enabled;"),
+        ("command line", None),
+        ("default", "ALTER SYSTEM SET pg_lookahead.enabled = on;"),
     ],
 )
-def test_switched_off(source: str, first: str) -> None:
+def test_switched_off(source: str, first: str | None) -> None:
     given = facts()
     given.settings["pg_lookahead.enabled"] = Setting("off", source)
     finding = only(examine(given), "switched-off")
     assert finding.severity == PROBLEM
-    assert finding.commands[0] == first
+    assert (finding.commands or (None,))[0] == first
 
 
 @pytest.mark.parametrize(
@@ -265,7 +266,7 @@ def test_direct_io_before_18() -> None:
     assert finding.severity == PROBLEM
     assert finding.commands[:2] == (
         "ALTER SYSTEM SET pg_lookahead.io_workers = 8;",
-        "ALTER SYSTEM SET max_worker_processes = 14;",
+        "ALTER SYSTEM SET max_worker_processes = 16;",
     )
 
 
@@ -279,24 +280,81 @@ def test_direct_io_before_18_without_preloading() -> None:
     assert finding.commands[2] == "ALTER SYSTEM SET max_worker_processes = 16;"
 
 
-@pytest.mark.parametrize(("workers", "number"), [("-1", 2), ("2", 2), ("7", 7)])
+@pytest.mark.parametrize(("workers", "number"), [("-1", 2), ("2", 2), ("5", 5)])
 def test_few_service_workers(workers: str, number: int) -> None:
     changed = {"debug_io_direct": "data", "pg_lookahead__io_workers": workers}
     given = facts(changed, version_num=170011, method="worker")
     finding = only(examine(given), "few-service-workers")
     assert finding.severity == WARNING
     assert f"with {number} workers" in finding.title
-    assert finding.commands[1] == f"ALTER SYSTEM SET max_worker_processes = {8 + 8 - number};"
+    assert finding.commands[1] == "ALTER SYSTEM SET max_worker_processes = 16;"
 
 
 def test_enough_service_workers() -> None:
-    changed = {"debug_io_direct": "data", "pg_lookahead__io_workers": "8"}
+    changed = {
+        "debug_io_direct": "data",
+        "pg_lookahead__io_workers": "8",
+        "max_worker_processes": "16",
+    }
     assert examine(facts(changed, version_num=170011, method="worker")) == []
+
+
+@pytest.mark.parametrize(("processes", "is_enough"), [("8", False), ("10", False), ("11", True)])
+def test_processes_for_others(processes: str, is_enough: bool) -> None:
+    changed = {"pg_lookahead__io_workers": "8", "max_worker_processes": processes}
+    found = examine(facts(changed, version_num=170011))
+    if is_enough:
+        assert found == []
+        return
+    finding = only(found, "few-worker-processes")
+    assert finding.severity == WARNING
+    assert finding.commands[0] == "ALTER SYSTEM SET max_worker_processes = 16;"
+
+
+def test_service_that_does_not_run() -> None:
+    """No command sets what is set already."""
+    changed = {
+        "debug_io_direct": "data",
+        "pg_lookahead__io_workers": "8",
+        "max_worker_processes": "16",
+    }
+    finding = only(examine(facts(changed, version_num=170011, method="none")), "direct-io")
+    assert [command.split()[0] for command in finding.commands] == ["/pg/bin/pg_ctl"]
+
+
+def test_direct_io_seen_by_anybody() -> None:
+    """Who may not see what is preloaded is not told that nothing is."""
+    changed = {"debug_io_direct": "data", "shared_preload_libraries": None}
+    given = facts(changed, version_num=170011, method=None, preloaded=None)
+    finding = only(examine(given), "direct-io-unknown")
+    assert finding.severity == NOTE
+
+
+def test_loaded_by_the_session_seen_by_anybody() -> None:
+    """A command that would drop the libraries that are there is none."""
+    finding = only(
+        examine(facts({"shared_preload_libraries": None}, preloaded=False)), "not-preloaded"
+    )
+    assert finding.commands == ()
+
+
+@pytest.mark.parametrize(
+    ("code", "command"),
+    [("42501", 'GRANT USAGE ON SCHEMA ext TO "postgres";'), ("57014", None)],
+)
+def test_functions_that_fail(code: str, command: str | None) -> None:
+    given = facts(library_version=None, library_error="no", library_error_code=code, schema="ext")
+    finding = only(examine(given), "library-fails")
+    assert finding.commands == ((command,) if command else ())
 
 
 def test_direct_io_without_the_extension() -> None:
     """The settings tell who reads; the library is not named twice."""
-    changed = {"debug_io_direct": "data", "pg_lookahead__io_workers": "8"}
+    changed = {
+        "debug_io_direct": "data",
+        "pg_lookahead__io_workers": "8",
+        "max_worker_processes": "16",
+    }
     unknown = {"extension_version": None, "method": None, "preloaded": None}
     given = facts(changed, version_num=170011, **unknown)
     only(examine(given), "extension-not-created")
@@ -319,6 +377,7 @@ def with_huge_pages(**changed: str) -> list[Finding]:
     given = {
         "debug_io_direct": "data",
         "pg_lookahead__io_workers": "8",
+        "max_worker_processes": "16",
         "shared_memory_size_in_huge_pages": "80",
         **changed,
     }
@@ -330,7 +389,7 @@ def test_direct_io_without_huge_pages() -> None:
     assert finding.severity == WARNING
     assert finding.commands[0] == "sysctl -w vm.nr_hugepages=80"
     switched_off = only(with_huge_pages(huge_pages="off", huge_pages_status="off"), "huge-pages")
-    assert switched_off.commands[0] == "ALTER SYSTEM RESET huge_pages;"
+    assert switched_off.commands[0] == "ALTER SYSTEM SET huge_pages = try;"
 
 
 def test_whether_16_has_huge_pages_is_not_known() -> None:
@@ -423,7 +482,7 @@ def test_platform_without_advice() -> None:
     for forced in ("advice", "worker"):
         given = facts({"pg_lookahead__method": forced}, build=build, method="none")
         finding = only(examine(given), "no-advice")
-        assert finding.commands[0] == "ALTER SYSTEM RESET pg_lookahead.method;"
+        assert finding.commands[0] == "ALTER SYSTEM SET pg_lookahead.method = auto;"
 
 
 def test_platform_where_the_setting_cannot_be_raised() -> None:

@@ -253,3 +253,20 @@ def test_python_without_venv_names_the_package(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     with pytest.raises(MissingPackages, match="apt-get install python3-venv"):
         venv._get_ensurepip()
+
+
+def test_cache_folders_that_cannot_be(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """make cannot bear blanks; nobody's home is not found with a traceback."""
+    monkeypatch.setenv("LOOKAHEAD_CACHE", str(tmp_path / "my cache"))
+    with pytest.raises(LookaheadError, match="(?s)blanks.*LOOKAHEAD_CACHE"):
+        paths.cache()
+    monkeypatch.delenv("LOOKAHEAD_CACHE")
+    monkeypatch.setattr("os.geteuid", lambda: 4_000_000)
+
+    def nobody() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr("pathlib.Path.home", nobody)
+    monkeypatch.setenv("XDG_CACHE_HOME", "relative")
+    with pytest.raises(LookaheadError, match="(?s)home.*LOOKAHEAD_CACHE"):
+        paths.cache()

@@ -1,0 +1,55 @@
+"""Connections of `lookahead doctor` and `lookahead top`: to servers of others.
+
+Whatever their encoding is, and whatever the user's own variables and service
+files say.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import psycopg
+from psycopg.adapt import Buffer, Loader
+from psycopg.conninfo import conninfo_to_dict
+from psycopg.rows import dict_row
+
+Row = dict[str, Any]
+Connection = psycopg.Connection[Row]
+
+# A machine that does not answer any more is given up after this many seconds,
+# and milliseconds.
+DEFAULTS = {"connect_timeout": "10", "tcp_user_timeout": "10000"}
+# What libpq would take from here, if we did not say it.
+VARIABLES = {"connect_timeout": "PGCONNECT_TIMEOUT", "application_name": "PGAPPNAME"}
+
+TEXT_TYPES = ("text", "name", "varchar", "bpchar", '"char"')
+
+
+class AnyText(Loader):
+    """Text as text, also where a database does not say in which encoding it is."""
+
+    def load(self, data: Buffer) -> str:
+        return bytes(data).decode("utf-8", errors="replace")
+
+
+def connect(dsn: str | None, name: str) -> Connection:
+    """Connect under a name of ours, unless the user gives one; may raise psycopg.Error."""
+    given = conninfo_to_dict(dsn or "")
+    options: dict[str, Any] = {**DEFAULTS, "application_name": name}
+    for option, variable in VARIABLES.items():
+        if variable in os.environ:
+            del options[option]
+    connection = psycopg.connect(
+        autocommit=True,
+        row_factory=dict_row,
+        **{**options, **given, "client_encoding": "UTF8"},
+    )
+    if connection.info.parameter_status("server_encoding") == "SQL_ASCII":
+        # The server would refuse to convert what it does not know.
+        connection.execute("SET client_encoding = 'SQL_ASCII'")
+    for kind in TEXT_TYPES:
+        connection.adapters.register_loader(kind, AnyText)
+    # A plan that outlives ALTER EXTENSION would fail, and poolers keep none.
+    connection.prepare_threshold = None
+    return connection
