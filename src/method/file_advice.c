@@ -9,7 +9,8 @@
  * segment file itself, through the server's own virtual file descriptors.  The
  * file is closed again at once: nobody tells us when it has been replaced.
  *
- * Advice that cannot be given is no error.
+ * Advice that the kernel does not take is no error.  A segment that is missing
+ * is one to the storage manager (17 and later, and single blocks before).
  *
  * Copyright (c) 2026, the pg_lookahead authors
  *

@@ -28,7 +28,7 @@
 #endif
 
 /*
- * All callbacks run with the scan's own resource owner as the current one.
+ * Those that read run with the scan's own resource owner as the current one.
  * "optional" ones may be NULL.
  */
 typedef struct LaMethod
@@ -62,9 +62,10 @@ typedef struct LaMethod
 	bool		(*ready) (LaWindow *window);
 
 	/*
-	 * Start to read one run, without waiting for it.  Calls
-	 * la_window_issued() for every block for which a read was begun.  May
-	 * raise errors.
+	 * Start to read one run, without waiting for it.  (The server may wait,
+	 * if another process is reading its first block, or for a free handle if
+	 * several scans have them all.)  Calls la_window_issued() for every block
+	 * for which a read was begun.  May raise errors.
 	 */
 	void		(*start) (LaWindow *window, const LaRun *run);
 

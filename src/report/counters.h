@@ -33,7 +33,8 @@ typedef struct LaCounters
 	int64		blocks_dropped_total;	/* found, but no read was started */
 	int64		waits_total;	/* the scan still blocked on storage */
 	int64		errors_total;	/* errors met and swallowed */
-	int			depth_max;		/* most blocks ahead of a scan, reached */
+	int			depth_max;		/* most blocks ahead of a scan; of a
+								 * sequential one, meant to be */
 } LaCounters;
 
 /* One relation in shared memory; the hash key comes first. */

@@ -79,8 +79,10 @@ typedef struct LaOwner
 
 	/* written before the generation becomes odd, then immutable */
 	LaTarget	target;
-	int			pid;			/* of the backend that began it */
-	uint64		key;			/* finds it from a parallel worker, or 0 */
+	int			pid;			/* of the backend that began it; of a command
+								 * the watcher puts it in afterwards */
+	uint64		key;			/* finds it from a parallel worker, or 0; 0
+								 * again when it is to be found no more */
 
 	/*
 	 * Blocks in the order of the scan, counted from its start: see frontier.c.

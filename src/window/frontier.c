@@ -70,6 +70,7 @@ la_frontier_open(LaFrontier *frontier, Relation rel, const LaMethod *method,
 	frontier->start = start;
 	frontier->nblocks = nblocks;
 	frontier->local_frontier = 0;
+	frontier->asked_until = 0;
 	frontier->handed_out = handed_out;
 	frontier->distance = LA_FIRST_STEPS * LA_STEP_BLOCKS;
 	frontier->resident = 0;
@@ -168,6 +169,8 @@ la_frontier_ask(LaFrontier *frontier, uint64 from, uint64 until)
 		asked = la_owner_ask(&frontier->owner, first, n, until);
 	else
 		la_file_advise(RelationGetSmgr(frontier->rel), MAIN_FORKNUM, first, n);
+	if (asked > 0)
+		frontier->asked_until = from + asked;
 	frontier->counters->blocks_issued_total += asked;
 	frontier->counters->blocks_dropped_total += n - asked;
 	frontier->counters->windows_total++;
@@ -319,6 +322,9 @@ la_frontier_unused(const LaFrontier *frontier, uint64 position)
 	uint64		counted;
 	uint64		unused;
 
+	/* What was there already, or found no room, was not asked for. */
+	if (frontier->key == 0)
+		reached = Min(reached, frontier->asked_until);
 	/* Others may have come further. */
 	if (is_shared)
 		position = Max(position,
@@ -350,4 +356,5 @@ la_frontier_close(LaFrontier *frontier, uint64 position)
 	counters->blocks_used_total = counters->blocks_issued_total -
 		counters->blocks_wasted_total;
 	frontier->local_frontier = 0;
+	frontier->asked_until = 0;
 }

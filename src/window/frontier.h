@@ -37,6 +37,7 @@ typedef struct LaFrontier
 
 	/* without an owner (method advice, serial scan) it is ours alone */
 	uint64		local_frontier;
+	uint64		asked_until;	/* position behind the last block asked for */
 
 	int			distance;		/* blocks to be ahead */
 	int			resident;		/* ranges in a row that were there already */

@@ -20,9 +20,10 @@
  *	- pins and references, which belong to the resource owner
  *	- the interrupt hold-off count, which ereport() has reset
  *
- * The client hears nothing of it, nor of a warning that came first (a page that
- * fails its checksum warns before it fails).  The server's log has the warning,
- * and what failed at DEBUG1; where it is counted, the counters tell.
+ * The client hears nothing of it but a DEBUG1 message, if it wants those; nor
+ * of a warning that came first (a page that fails its checksum warns before it
+ * fails).  The server's log has the warning, and what failed at DEBUG1; where
+ * it is counted, the counters tell.
  *
  * Why not a subtransaction?  It is not allowed in parallel mode before 18, it
  * uses up subtransaction ids, and it runs other extensions' callbacks, once
@@ -51,6 +52,7 @@
 
 #include "access/parallel.h"
 #include "access/xact.h"
+#include "access/xloginsert.h"
 #include "compat.h"
 #include "storage/condition_variable.h"
 #include "storage/ipc.h"
@@ -137,6 +139,7 @@ la_guard_clean_up(void)
 	la_aio_error_cleanup();
 	la_buffer_io_error_cleanup();
 	UnlockBuffers();
+	XLogResetInsertion();
 	ConditionVariableCancelSleep();
 	LockErrorCleanup();
 }
@@ -249,6 +252,28 @@ la_error_is_ours(const ErrorData *edata, const LaWatchPost *post,
 }
 
 /*
+ * Give back all that a body that failed has held.  What is raised meanwhile is
+ * not for the client, and may be an error.
+ */
+static void
+la_guard_give_back(ResourceOwner owner)
+{
+	int			save_min_messages = client_min_messages;
+
+	client_min_messages = Max(client_min_messages, ERROR);
+	PG_TRY();
+	{
+		la_guard_clean_up();
+		la_guard_owner_free(owner, false);
+	}
+	PG_FINALLY();
+	{
+		client_min_messages = save_min_messages;
+	}
+	PG_END_TRY();
+}
+
+/*
  * Call body(arg) with the given resource owner.
  *
  * Returns true if it came back, false if it failed.  After a failure the owner
@@ -293,21 +318,19 @@ la_guard_run(ResourceOwner owner, void (*body) (void *), void *arg)
 		MemoryContextSwitchTo(save_context);
 		CurrentResourceOwner = save_owner;
 		la_outer_owner = save_outer_owner;
+		/* First of all: no abort would, and the copy may want memory. */
+		client_min_messages = save_min_messages;
 
 		edata = CopyErrorData();
 		if (!la_error_is_ours(edata, &post, nest_level, snapshot))
-		{
-			client_min_messages = save_min_messages;
 			PG_RE_THROW();
-		}
 
 		/*
 		 * Up to the end: a resource is forgotten before it is released, and
 		 * releasing may warn, which serves interrupts.
 		 */
 		HOLD_INTERRUPTS();
-		la_guard_clean_up();
-		la_guard_owner_free(owner, false);
+		la_guard_give_back(owner);
 
 		FlushErrorState();
 		strlcpy(la_last_error, edata->message, sizeof(la_last_error));

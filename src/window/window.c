@@ -405,7 +405,10 @@ la_window_fill(LaWindow *window, LaSource *source)
 		return LA_FILL_OK;
 	nbatch = la_window_collect(window, source, Min(want, window->limit));
 	if (window->source_lost)
+	{
+		window->counters->blocks_dropped_total += nbatch;
 		return LA_FILL_LOST;
+	}
 	if (nbatch == 0)
 	{
 		/* An index-only scan may have all its blocks all-visible. */
@@ -442,6 +445,9 @@ la_window_leave(LaWindow *window, LaBlock *block)
 
 	if (--block->positions > 0)
 		return;
+	/* The scan did not come to the probe; another one may be left. */
+	if (block->blkno == window->probe)
+		window->probe = InvalidBlockNumber;
 	if (!block->reached)
 	{
 		window->nahead--;

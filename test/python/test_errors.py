@@ -203,8 +203,11 @@ def make_damage(cluster: Cluster) -> dict[str, Damage]:
     return {damage.table: damage for damage in (*damages, leaf, cut)}
 
 
+Broken = Callable[[str | None], tuple[Cluster, dict[str, Damage]]]
+
+
 @pytest.fixture(scope="session")
-def broken(new_cluster: NewCluster) -> Callable[[str | None], tuple[Cluster, dict[str, Damage]]]:
+def broken(new_cluster: NewCluster) -> Broken:
     """Clusters with damaged tables, by io_method."""
     made: dict[str | None, tuple[Cluster, dict[str, Damage]]] = {}
 
@@ -251,7 +254,7 @@ class Case:
 def case(
     request: pytest.FixtureRequest,
     variant: Variant,
-    broken: Callable[[str | None], tuple[Cluster, dict[str, Damage]]],
+    broken: Broken,
 ) -> Iterator[Case]:
     cluster, damages = broken(variant.io_method)
     with LogWatch(cluster, allowed=[EXPECTED]):
@@ -321,7 +324,7 @@ def test_damage_met_by_fetching_on(case: Case) -> None:
 @pytest.mark.parametrize("setting", TOLERANT)
 def test_settings_that_ignore_damage(
     variant: Variant,
-    broken: Callable[[str | None], tuple[Cluster, dict[str, Damage]]],
+    broken: Broken,
     setting: str,
 ) -> None:
     """Rows and warnings as without look-ahead, also where damage is put up with.
@@ -350,3 +353,21 @@ def test_settings_that_ignore_damage(
     without, with_it = answers
     assert without[1]
     assert with_it == without
+
+
+def test_who_wants_to_know(variant: Variant, broken: Broken) -> None:
+    """At DEBUG1 the client hears what look-ahead has met, and its settings are as they were."""
+    cluster, damages = broken(variant.io_method)
+    damage = damages["bad_leaf"]
+    with (
+        LogWatch(cluster, allowed=[EXPECTED]),
+        Case(cluster, damage, variant).session(enabled=True) as connection,
+    ):
+        expected = [(damage.start + i, 120) for i in range(TAKEN)]
+        connection.execute("SET client_min_messages = debug1")
+        answer = ask(connection, early_stop(damage))
+        assert answer.rows == expected
+        assert answer.error is None
+        given_up = [text for _, text in answer.notices if "look-ahead gave up" in (text or "")]
+        assert len(given_up) == 1
+        assert value(connection, "SHOW client_min_messages") == "debug1"

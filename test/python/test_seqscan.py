@@ -113,6 +113,26 @@ def test_same_rows(tables: Cluster, name: str, method: str) -> None:
             assert change.blocks_issued > 0
 
 
+@pytest.mark.parametrize("method", METHODS)
+def test_what_was_there_is_not_wasted(tables: Cluster, method: str) -> None:
+    """A scan that ends among blocks that it found has asked for none of them."""
+    with connect(tables) as connection:
+        scanning(connection, method)
+        cold(connection, "long")
+        middle = "ctid >= '(300,0)' AND ctid < '(1000,0)'"
+        require_node(connection, f"SELECT count(*) FROM long WHERE {middle}", "Tid Range Scan")
+        rows(connection, f"SELECT count(*) FROM long WHERE {middle}")
+        before = value(connection, "SELECT count(*) FROM long WHERE ctid < '(600,0)'")
+        query = f"SELECT count(*) FROM (SELECT id FROM (TABLE long OFFSET 0) t LIMIT {before}) t"
+        cold(connection, "long")
+        rows(connection, f"SELECT count(*) FROM long WHERE {middle}")
+        with gained(connection) as change:
+            assert value(connection, query) == before
+        assert change.blocks_issued > 100
+        assert change.blocks_hit > 0
+        assert change.blocks_wasted == 0
+
+
 @pytest.mark.parametrize("synchronized", ["off", "on"])
 def test_the_service_reads_what_a_slow_scan_needs(tables: Cluster, synchronized: str) -> None:
     """Where the workers have the time, the scan finds all but the first blocks."""
