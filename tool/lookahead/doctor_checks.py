@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from .doctor_facts import Facts, RoleSetting
 
@@ -50,6 +50,9 @@ RELOAD = "SELECT pg_reload_conf();"
 UNDEFINED_FILE = "58P01"
 UNDEFINED_FUNCTION = "42883"
 INSUFFICIENT_PRIVILEGE = "42501"
+
+# Commands that change catalogs.
+OF_CATALOGS = ("CREATE ", "ALTER EXTENSION ", "ALTER ROLE ", "ALTER DATABASE ", "GRANT ")
 
 # Sources of a setting that ALTER ROLE and ALTER DATABASE leave.
 OF_ROLES = ("global", "database", "user", "database user")
@@ -623,8 +626,18 @@ CHECKS: tuple[Check, ...] = (
 )
 
 
+def _on_the_primary(command: str) -> str:
+    """A standby takes what its files say, but its catalogs are the primary's."""
+    return f"{command}  -- on the primary" if command.startswith(OF_CATALOGS) else command
+
+
 def examine(facts: Facts) -> list[Finding]:
     """Return every finding, the gravest first."""
     # On a server we do not support the rest would only mislead.
     found = list(version(facts)) or [finding for check in CHECKS for finding in check(facts)]
+    if facts.in_recovery:
+        found = [
+            replace(finding, commands=tuple(map(_on_the_primary, finding.commands)))
+            for finding in found
+        ]
     return sorted(found, key=lambda finding: (PROBLEM, WARNING, NOTE).index(finding.severity))

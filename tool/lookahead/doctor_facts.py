@@ -102,6 +102,7 @@ class Facts:
     database: str = "postgres"
     username: str = "postgres"
     superuser: bool = True
+    in_recovery: bool = False
     database_bytes: int | None = None
     # From the files beside the server, and from the catalog of this database.
     available_version: str | None = None

@@ -546,3 +546,19 @@ def test_every_finding_can_be_shown(capsys: pytest.CaptureFixture[str]) -> None:
     shown = capsys.readouterr().out
     assert "ALTER SYSTEM SET effective_io_concurrency = 16;" in shown
     assert "0 problem(s), 1 warning(s)" in shown
+
+
+def test_standby() -> None:
+    """Its catalogs are written by the primary, its settings by itself."""
+    entry = RoleSetting("shop", None, "pg_lookahead.enabled", "off")
+    given = facts(
+        {"io_workers": "3", "debug_io_direct": "data"},
+        extension_version=None,
+        method="aio",
+        in_recovery=True,
+        role_settings=(entry,),
+    )
+    commands = [command for finding in examine(given) for command in finding.commands]
+    assert "CREATE EXTENSION pg_lookahead;  -- on the primary" in commands
+    assert 'ALTER DATABASE "shop" RESET pg_lookahead.enabled;  -- on the primary' in commands
+    assert "ALTER SYSTEM SET io_workers = 16;" in commands

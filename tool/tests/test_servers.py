@@ -258,7 +258,7 @@ def test_python_without_venv_names_the_package(monkeypatch: pytest.MonkeyPatch) 
 def test_cache_folders_that_cannot_be(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """make cannot bear blanks; nobody's home is not found with a traceback."""
     monkeypatch.setenv("LOOKAHEAD_CACHE", str(tmp_path / "my cache"))
-    with pytest.raises(LookaheadError, match="(?s)blanks.*LOOKAHEAD_CACHE"):
+    with pytest.raises(LookaheadError, match=r"(?s)blanks.*LOOKAHEAD_CACHE"):
         paths.cache()
     monkeypatch.delenv("LOOKAHEAD_CACHE")
     monkeypatch.setattr("os.geteuid", lambda: 4_000_000)
@@ -268,5 +268,5 @@ def test_cache_folders_that_cannot_be(monkeypatch: pytest.MonkeyPatch, tmp_path:
 
     monkeypatch.setattr("pathlib.Path.home", nobody)
     monkeypatch.setenv("XDG_CACHE_HOME", "relative")
-    with pytest.raises(LookaheadError, match="(?s)home.*LOOKAHEAD_CACHE"):
+    with pytest.raises(LookaheadError, match=r"(?s)home.*LOOKAHEAD_CACHE"):
         paths.cache()
