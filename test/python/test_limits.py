@@ -85,12 +85,16 @@ def test_io_concurrency(limited: Cluster, variant: Variant, concurrency: int) ->
         use(connection, variant, pg_lookahead__io_concurrency=concurrency, **INDEX_SCANS)
         settings(connection, pg_lookahead__leafscan="off")
         require_node(connection, IN_FLIGHT, "Index Scan", "limited_a")
-        cold(connection, "limited")
+        ice_cold(limited, connection, "limited")
         count, most, length = rows(connection, IN_FLIGHT)[0]
         assert (count, length) == (ROWS, 100 * ROWS)
-        assert 0 < most <= concurrency
+        assert most <= concurrency
+        # An I/O worker may have read all before the next row asks.
+        assert most > 0 or variant.io_method == "worker"
+        found = session(connection)
+        assert found.blocks_issued > 0
         # At most two blocks for each read.
-        assert session(connection).depth_max <= 2 * concurrency
+        assert found.depth_max <= 2 * concurrency
 
 
 # Rings of 1 MB: 128 blocks, of which half may be ahead of all sequential scans.
