@@ -33,6 +33,10 @@ import psycopg
 from psycopg import sql
 from psycopg.rows import dict_row
 
+# Where /proc/PID/stat has a process's own times, and those of its children that have
+# ended; counted from behind its name.
+OWN_TIMES, ENDED_TIMES = 11, 13
+
 SECTOR = 512
 READ_SIZE = 1 << 20
 SQL_FOLDER = Path(__file__).parent / "sql"
@@ -170,18 +174,14 @@ def _cpu_ms(pid: int) -> float | None:
         return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) / 1e6
     except (OSError, ValueError):
         pass
+    return _stat_ms(pid, OWN_TIMES)
+
+
+def _stat_ms(pid: int, first: int) -> float | None:
+    """Return the sum of a user and a system time; in ticks, of 10 ms mostly."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) * 1000 / os.sysconf("SC_CLK_TCK")
-    except (OSError, ValueError):
-        return None
-
-
-def _ended_cpu_ms(parent: int) -> float | None:
-    """Return the CPU time of a process's children that have ended; in ticks, of 10 ms mostly."""
-    try:
-        fields = Path(f"/proc/{parent}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[13]) + int(fields[14])) * 1000 / os.sysconf("SC_CLK_TCK")
+        return (int(fields[first]) + int(fields[first + 1])) * 1000 / os.sysconf("SC_CLK_TCK")
     except (OSError, ValueError):
         return None
 
@@ -335,7 +335,7 @@ class Probe:
     def _all_cpu(self) -> float | None:
         """Return what all processes of the server have spent, those that have ended included."""
         spent = [_cpu_ms(pid) for pid in [self.postmaster, *_children(self.postmaster)]]
-        spent.append(_ended_cpu_ms(self.postmaster))
+        spent.append(_stat_ms(self.postmaster, ENDED_TIMES))
         return sum(ms for ms in spent if ms is not None)
 
     def timed(

@@ -16,7 +16,6 @@ import hashlib
 import json
 import os
 import platform
-import re
 import subprocess
 import sys
 from collections.abc import Collection
@@ -26,6 +25,7 @@ from typing import Any, TextIO
 
 from .bench_measure import device_of, server_settings, settings_digest
 from .errors import UsageError
+from .mount_list import mounts
 from .paths import REPOSITORY
 from .read_ahead import queue_of
 
@@ -111,10 +111,7 @@ def device(folder: Path) -> dict[str, Any]:
 def file_system(folder: Path) -> str | None:
     """Return the type of the file system that *folder* is on."""
     best, kind = "", None
-    for line in (_read("/proc/mounts") or "").splitlines():
-        _, name, found, *_ = line.split()
-        # Blanks and the like are written in octal.
-        mount = re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), name)
+    for mount, found in mounts():
         if folder.resolve().is_relative_to(mount) and len(mount) >= len(best):
             best, kind = mount, found
     return kind

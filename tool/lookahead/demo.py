@@ -122,9 +122,10 @@ def conclusions(outcomes: Sequence[Outcome], pairs: int) -> list[str]:
         if outcome.verdict == "slower":
             lines.append(f"SLOWER: {outcome.query.title} ({outcome.ratio:.2f}).")
         elif outcome.verdict == "cannot tell":
+            why = "look-ahead read nothing" if outcome.read_nothing else "the runs overlap"
             lines.append(
-                f"{pairs} pairs cannot tell: {outcome.query.title} ({outcome.ratio:.2f},"
-                " but the runs overlap)."
+                f"{pairs} pairs cannot tell: {outcome.query.title}"
+                f" ({outcome.ratio:.2f}, but {why})."
             )
         elif outcome.query.expect == "no loss":
             lines.append(f"Nothing to gain and nothing lost: {outcome.query.title}.")

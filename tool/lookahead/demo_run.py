@@ -78,10 +78,13 @@ class Outcome:
     def verdict(self) -> str:
         """Return judge()'s verdict, but give look-ahead no credit where it read nothing."""
         verdict = judge(*([run.ms for run in self.runs[arm]] for arm in ARMS))
+        return "cannot tell" if verdict == "faster" and self.read_nothing else verdict
+
+    @property
+    def read_nothing(self) -> bool:
+        """Return if the counters of all runs are there, and say so."""
         seen = [run.lookahead for run in self.runs[LOOKAHEAD] if run.lookahead is not None]
-        if verdict == "faster" and seen and not any(run["blocks_issued"] for run in seen):
-            return "cannot tell"
-        return verdict
+        return bool(seen) and not any(run["blocks_issued"] for run in seen)
 
     @property
     def answers_agree(self) -> bool:

@@ -89,6 +89,17 @@ def alter_list(name: str, words: list[str]) -> str:
     return f"ALTER SYSTEM SET {name} = {value};"
 
 
+def is_preloaded(facts: Facts) -> bool:
+    """Return if the settings say so, as far as this user may see them."""
+    return LIBRARY in facts.words("shared_preload_libraries")
+
+
+def preload_too(facts: Facts) -> str:
+    """Return what adds the library to those that are preloaded."""
+    name = "shared_preload_libraries"
+    return alter_list(name, [*facts.words(name), LIBRARY])
+
+
 def restart(facts: Facts) -> str:
     """Return the command that restarts this server."""
     # Debian keeps the configuration apart, and pg_ctl would not find it.
@@ -115,9 +126,7 @@ def library(facts: Facts) -> Iterator[Finding]:
     """Installed, asked for, and here: three things that can each be missing."""
     if facts.loaded:
         return
-    # Without a code it is facts that were made up, or a server that is gone.
-    missing = facts.library_error and facts.library_error_code in (None, UNDEFINED_FILE)
-    if facts.available_version is None or missing:
+    if facts.available_version is None or _is_missing(facts):
         program = f"{facts.bindir}/pg_config" if facts.bindir else "pg_config"
         detail = f" ({facts.library_error})" if facts.library_error else ""
         yield Finding(
@@ -139,7 +148,6 @@ def library(facts: Facts) -> Iterator[Finding]:
             ("sudo -u postgres ./lookahead doctor",),
         )
         return
-    words = facts.words("shared_preload_libraries")
     if preload.pending_restart:
         yield Finding(
             "restart-pending",
@@ -156,8 +164,13 @@ def library(facts: Facts) -> Iterator[Finding]:
         "Without it no scan looks ahead. Preloading by the server also gives the cumulative"
         " view pg_stat_lookahead; session_preload_libraries needs no restart, but a new"
         " connection, and LOAD serves one session.",
-        (alter_list("shared_preload_libraries", [*words, LIBRARY]), restart(facts)),
+        (preload_too(facts), restart(facts)),
     )
+
+
+def _is_missing(facts: Facts) -> bool:
+    """Return if the functions failed for want of the library's file."""
+    return facts.library_error_code == UNDEFINED_FILE
 
 
 def preloading(facts: Facts) -> Iterator[Finding]:
@@ -172,8 +185,7 @@ def preloading(facts: Facts) -> Iterator[Finding]:
     elif preload.pending_restart:
         commands = (restart(facts),)
     else:
-        words = [*facts.words("shared_preload_libraries"), LIBRARY]
-        commands = (alter_list("shared_preload_libraries", words), restart(facts))
+        commands = (preload_too(facts), restart(facts))
     yield Finding(
         "not-preloaded",
         NOTE,
@@ -185,7 +197,7 @@ def preloading(facts: Facts) -> Iterator[Finding]:
 
 def library_works(facts: Facts) -> Iterator[Finding]:
     """The functions are there, but this role cannot call them, or they fail."""
-    if facts.library_error is None or facts.library_error_code in (None, UNDEFINED_FILE):
+    if facts.library_error is None or _is_missing(facts):
         return
     commands: tuple[str, ...] = ()
     if facts.library_error_code == INSUFFICIENT_PRIVILEGE and facts.schema:
@@ -294,20 +306,14 @@ def _reset(entry: RoleSetting) -> str:
 def default_again(facts: Facts, name: str, default: str) -> tuple[str, ...]:
     """Return what gives a setting its default back, wherever the value comes from."""
     source = facts.settings[name].source if name in facts.settings else "default"
-    role = quote_identifier(facts.username)
-    database = quote_identifier(facts.database)
     if source in ("client", "environment variable", "session"):
         return (f"RESET {name};", "unset PGOPTIONS")
     if source == "command line":
         return ()  # nothing that is set later goes before it
-    if source == "global":
-        return (f"ALTER ROLE ALL RESET {name};",)
-    if source == "user":
-        return (f"ALTER ROLE {role} RESET {name};",)
-    if source == "database":
-        return (f"ALTER DATABASE {database} RESET {name};",)
-    if source == "database user":
-        return (f"ALTER ROLE {role} IN DATABASE {database} RESET {name};",)
+    if source in OF_ROLES:
+        database = facts.database if "database" in source else None
+        role = facts.username if "user" in source else None
+        return (_reset(RoleSetting(database, role, name, "")),)
     # RESET would leave what a file says that somebody has written.
     return (f"ALTER SYSTEM SET {name} = {default};", RELOAD)
 
@@ -327,7 +333,7 @@ def more_processes(facts: Facts, number: int) -> tuple[str, ...]:
     if processes is None:
         return ()
     others = processes
-    if LIBRARY in facts.words("shared_preload_libraries"):
+    if is_preloaded(facts):
         others -= wanted_workers(facts)
     enough = number + max(others, USUAL_PROCESSES)
     if enough <= processes:
@@ -341,7 +347,7 @@ def worker_processes(facts: Facts) -> Iterator[Finding]:
     number = wanted_workers(facts)
     if processes is None or number == 0:
         return
-    if LIBRARY not in facts.words("shared_preload_libraries"):
+    if not is_preloaded(facts):
         return
     if processes - number >= LEAST_OTHER_PROCESSES:
         return
@@ -393,7 +399,7 @@ def reads_by_service(facts: Facts) -> bool:
         return facts.method == "worker"
     if facts.major >= 18 and facts.value("io_method") != "sync":
         return False
-    return LIBRARY in facts.words("shared_preload_libraries") and wanted_workers(facts) > 0
+    return is_preloaded(facts) and wanted_workers(facts) > 0
 
 
 def direct_io(facts: Facts) -> Iterator[Finding]:
@@ -412,10 +418,9 @@ def direct_io(facts: Facts) -> Iterator[Finding]:
     elif reads_by_service(facts):
         yield from _few_service_workers(facts)
     elif facts.major < 18:
-        preload = facts.words("shared_preload_libraries")
         commands: tuple[str, ...] = (*service_workers(facts), restart(facts))
-        if LIBRARY not in preload and not hidden:
-            commands = (alter_list("shared_preload_libraries", [*preload, LIBRARY]), *commands)
+        if not is_preloaded(facts) and not hidden:
+            commands = (preload_too(facts), *commands)
         yield Finding(
             "direct-io",
             PROBLEM,

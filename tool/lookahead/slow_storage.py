@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import shlex
 import shutil
 import signal
@@ -20,6 +19,7 @@ from pathlib import Path
 
 from . import packages, paths, privilege
 from .errors import LookaheadError
+from .mount_list import mounts
 
 PACKAGES = ("libfuse3-dev", "pkg-config")
 # Others than root cannot mount by themselves.
@@ -118,14 +118,11 @@ def mounts_below(folder: Path) -> list[Path]:
     The kernel's list has it: a mount whose program is gone answers no question.
     """
     above = f"{folder.resolve()}/"
-    found = []
-    for line in Path("/proc/self/mountinfo").read_text().splitlines():
-        before, _, after = line.partition(" - ")
-        # Blanks and the like are written as octal numbers.
-        place = re.sub(r"\\(\d{3})", lambda octal: chr(int(octal[1], 8)), before.split(" ")[4])
-        if after.startswith("fuse") and place.startswith(above):
-            found.append(Path(place))
-    return found
+    return [
+        Path(place)
+        for place, kind in mounts()
+        if kind.startswith("fuse") and place.startswith(above)
+    ]
 
 
 def let_go(folder: Path) -> bool:

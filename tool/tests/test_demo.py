@@ -48,3 +48,5 @@ def test_no_credit_for_what_it_did_not_read(
     assert said[0].startswith("1 of 1" if verdict == "faster" else "0 of 1")
     assert ("SLOWER" in "".join(said)) == (verdict == "slower")
     assert ("cannot tell" in "".join(said)) == (verdict == "cannot tell")
+    nothing = verdict == "cannot tell" and issued == 0
+    assert ("look-ahead read nothing" in "".join(said)) == nothing
