@@ -35,9 +35,10 @@ typedef struct LaFrontier
 	bool		may_begin;		/* this process begins the owner */
 	uint64		retry_us;		/* not before this time, if there is none */
 
+	uint64		asked_until;	/* position behind the last block asked for */
+
 	/* without an owner (method advice, serial scan) it is ours alone */
 	uint64		local_frontier;
-	uint64		asked_until;	/* position behind the last block asked for */
 
 	int			distance;		/* blocks to be ahead */
 	int			resident;		/* ranges in a row that were there already */

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import pytest
 from lookahead.cluster import Cluster
 from lookahead.servers import Server
 
@@ -65,6 +66,16 @@ QUERIES = {
     ),
     "cte": ("WITH c AS MATERIALIZED (SELECT * FROM long) SELECT id FROM c LIMIT 3000", False),
 }
+
+
+def need_followed_scans(server: Server) -> None:
+    """Skip the test from 18 on."""
+    if server.major >= 18:
+        pytest.skip("the server reads sequential scans ahead itself")
+
+
+def switch(connection: Connection, *, on: bool) -> None:
+    settings(connection, pg_lookahead__enabled="on" if on else "off")
 
 
 @contextmanager

@@ -9,12 +9,11 @@ from lookahead.cluster import Cluster
 
 from conftest import NewCluster
 from extend_support import (
-    LOADS,
     ROWS,
     SIXTEENTH,
-    SOURCE,
     STEP,
     answer,
+    cluster_with_source,
     counters,
     new_session,
     off,
@@ -22,7 +21,7 @@ from extend_support import (
     pages,
     sound,
 )
-from support import Connection, connect, has_extension, rows, script, settings, value
+from support import Connection, connect, rows, script, settings, value
 
 SETUP = """
 CREATE TABLE lookup (low int);
@@ -92,15 +91,12 @@ SELECT count(*) FROM free_space('filled') f JOIN used ON block = blkno WHERE ava
 
 @pytest.fixture(scope="module")
 def corners(own_cluster: NewCluster) -> Cluster:
-    cluster = own_cluster(LOADS)
-    has_extension(cluster, "amcheck")
+    cluster = cluster_with_source(own_cluster)
     with connect(cluster) as connection:
-        script(connection, SOURCE)
         script(connection, SETUP)
         for statement in (LOWEST, OTHER_CONDITIONS, WRITES, LOWEST_AFTER_WRITING):
             connection.execute(statement)
         connection.execute(LOOKS_ONCE)
-        connection.execute(f"COPY source TO '{cluster.dir}/source.copy'")
     return cluster
 
 

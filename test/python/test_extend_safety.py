@@ -126,14 +126,12 @@ def test_crash(crashing: Cluster, how: str) -> None:
 
 def test_same_transaction_without_wal(own_cluster: NewCluster) -> None:
     """wal_level minimal: a table that was made in this transaction is synced, not logged."""
-    cluster = own_cluster(
-        {**LOADS, "fsync": "on", "wal_level": "minimal", "max_wal_senders": "0",
-         "wal_skip_threshold": "64kB"}
-    )  # fmt: skip
-    has_extension(cluster, "amcheck")
+    settings = {
+        "fsync": "on", "wal_level": "minimal", "max_wal_senders": "0",
+        "wal_skip_threshold": "64kB",
+    }  # fmt: skip
+    cluster = cluster_with_source(own_cluster, settings=settings)
     with connect(cluster) as connection:
-        script(connection, SOURCE)
-        connection.execute(f"COPY source TO '{cluster.dir}/source.copy'")
         connection.execute("CREATE TABLE other (a int, b text)")
         for statements in (
             "BEGIN; CREATE TABLE made_1 (a int, b text); INSERT INTO made_1 SELECT * FROM source;"
@@ -262,10 +260,8 @@ def test_the_last_space_is_left(own_cluster: NewCluster) -> None:
 
 def test_part_of_a_page_at_the_end(own_cluster: NewCluster) -> None:
     """What an extension that failed has left is overwritten before anything is added behind it."""
-    cluster = own_cluster(LOADS)
-    has_extension(cluster, "amcheck")
+    cluster = cluster_with_source(own_cluster)
     with connect(cluster) as connection:
-        script(connection, SOURCE)
         connection.execute("CREATE TABLE filled AS SELECT * FROM source LIMIT 50000")
         connection.execute("VACUUM filled")
         file = cluster.data / value(connection, "SELECT pg_relation_filepath('filled')")
@@ -290,11 +286,8 @@ def test_part_of_a_page_at_the_end(own_cluster: NewCluster) -> None:
 
 def test_end_of_a_file(own_cluster: NewCluster) -> None:
     """A table of 1 GB is a row of files; growth goes on in the next."""
-    cluster = own_cluster({**LOADS, "max_wal_size": "2GB"})
-    has_extension(cluster, "amcheck")
+    cluster = cluster_with_source(own_cluster, settings={"max_wal_size": "2GB"})
     with connect(cluster) as connection:
-        script(connection, SOURCE)
-        connection.execute(f"COPY source TO '{cluster.dir}/source.copy'")
         connection.execute("CREATE TABLE filled (a int, b text)")
         connection.execute("INSERT INTO filled VALUES (0, 'x')")
         file = cluster.data / value(connection, "SELECT pg_relation_filepath('filled')")
@@ -323,11 +316,10 @@ def test_end_of_a_file(own_cluster: NewCluster) -> None:
 
 def test_standby_and_backup(own_cluster: NewCluster, server: Server) -> None:
     """A base backup in the middle of loads, and a standby that follows them."""
-    primary = own_cluster({**LOADS, "max_wal_senders": "5", "wal_level": "replica"})
-    has_extension(primary, "amcheck")
+    primary = cluster_with_source(
+        own_cluster, settings={"max_wal_senders": "5", "wal_level": "replica"}
+    )
     with connect(primary) as connection:
-        script(connection, SOURCE)
-        connection.execute(f"COPY source TO '{primary.dir}/source.copy'")
         connection.execute("CREATE TABLE filled (a int, b text)")
         connection.execute("CHECKPOINT")
     stop = threading.Event()

@@ -9,9 +9,9 @@ from lookahead.cluster import Cluster
 from lookahead.servers import Server
 
 from conftest import NewCluster
+from seqscan_support import need_followed_scans, scanning
 from support import (
     INDEX_SCANS,
-    SEQUENTIAL_SCANS,
     Connection,
     Variant,
     cold,
@@ -107,13 +107,7 @@ SLOTS = 128
 
 def depth_of_a_scan(connection: Connection) -> int:
     """Let this session read the table "scanned" from its start."""
-    settings(
-        connection,
-        pg_lookahead__method="worker",
-        pg_lookahead__min_table_size=1024,
-        synchronize_seqscans="off",
-        max_parallel_workers_per_gather=0,
-    )
+    scanning(connection)
     cold(connection, "scanned")
     connection.execute("SELECT pg_stat_lookahead_reset('scanned'::regclass)")
     assert value(connection, "SELECT count(*) FROM scanned WHERE slow(a) > 0") == ROWS
@@ -126,8 +120,7 @@ def depth_of_a_scan(connection: Connection) -> int:
 @pytest.mark.parametrize("protect", ["1h", "1ms"])
 def test_protect_time(own_cluster: NewCluster, server: Server, protect: str) -> None:
     """A cursor whose client is away has its share of the rings for so long."""
-    if server.major >= 18:
-        pytest.skip("the server reads sequential scans ahead itself")
+    need_followed_scans(server)
     cluster = own_cluster(
         {"pg_lookahead.ring_size": RING, "pg_lookahead.protect_time": protect,
          "pg_lookahead.io_workers": "2", "pg_lookahead.start_after": "0"}
@@ -144,12 +137,7 @@ def test_protect_time(own_cluster: NewCluster, server: Server, protect: str) -> 
         )
         alone = depth_of_a_scan(connection)
         assert SHARE / 2 < alone <= SHARE
-        settings(
-            idle,
-            pg_lookahead__method="worker",
-            pg_lookahead__min_table_size=1024,
-            synchronize_seqscans="off",
-        )
+        scanning(idle)
         idle.execute("BEGIN; DECLARE c CURSOR FOR SELECT a FROM waiting")
         assert len(rows(idle, "FETCH 5000 FROM c")) == 5000
         owners = rows(connection, "SELECT pid, relid::regclass::text FROM pg_stat_lookahead_owners")
@@ -164,19 +152,12 @@ def test_protect_time(own_cluster: NewCluster, server: Server, protect: str) -> 
 
 def test_slots(own_cluster: NewCluster, server: Server) -> None:
     """More sequential scans than the service has slots: the others are counted, and read on."""
-    if server.major >= 18:
-        pytest.skip("the server reads sequential scans ahead itself")
+    need_followed_scans(server)
     cluster = own_cluster({"pg_lookahead.io_workers": "2", "pg_lookahead.start_after": "0"})
     unserved = "SELECT scans_unserved FROM pg_lookahead_status()"
     with connect(cluster) as connection:
         script(connection, SETUP)
-        settings(
-            connection,
-            pg_lookahead__method="worker",
-            pg_lookahead__min_table_size=1024,
-            synchronize_seqscans="off",
-            **SEQUENTIAL_SCANS,
-        )
+        scanning(connection)
         require_node(connection, "SELECT a FROM limited", "Seq Scan")
         without = rows(connection, "SELECT a FROM limited")
         cold(connection, "limited")

@@ -18,6 +18,7 @@ from seqscan_support import (
     SCAN,
     blocks_of,
     long_table,
+    need_followed_scans,
     read_by_workers,
     scanning,
 )
@@ -39,8 +40,7 @@ from support import (
 
 @pytest.fixture
 def tables(cluster: Cluster, server: Server) -> Iterator[Cluster]:
-    if server.major >= 18:
-        pytest.skip("the server reads sequential scans ahead itself")
+    need_followed_scans(server)
     with long_table(cluster, server):
         yield cluster
 

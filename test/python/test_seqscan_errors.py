@@ -10,7 +10,7 @@ from lookahead.cluster import Cluster
 from lookahead.servers import Server
 
 from conftest import NewCluster
-from seqscan_support import SETUP, scanning
+from seqscan_support import SETUP, need_followed_scans, scanning, switch
 from support import (
     Connection,
     LogWatch,
@@ -20,7 +20,6 @@ from support import (
     require_node,
     rows,
     script,
-    settings,
     settle,
     value,
 )
@@ -45,8 +44,7 @@ class Damage:
 
 @pytest.fixture(scope="module")
 def damage(own_cluster: NewCluster, server: Server) -> Damage:
-    if server.major >= 18:
-        pytest.skip("the server reads sequential scans ahead itself")
+    need_followed_scans(server)
     cluster = own_cluster(
         {"pg_lookahead.io_workers": "2", "pg_lookahead.start_after": "0", "shared_buffers": "16MB"}
     )
@@ -78,12 +76,12 @@ def connection(request: pytest.FixtureRequest, damage: Damage) -> Iterator[Conne
 
 def ask_cold(connection: Connection, query: str, *, enabled: bool = True) -> Answer:
     """Ask when other pages have taken all of shared buffers."""
-    settings(connection, pg_lookahead__enabled="off")
+    switch(connection, on=False)
     others = "SELECT count(*) FROM other WHERE ctid >= '(0,0)'"
     require_node(connection, others, "Tid Range Scan")
     for _ in range(2):
         value(connection, others)
-    settings(connection, pg_lookahead__enabled="on" if enabled else "off")
+    switch(connection, on=enabled)
     requests = "SELECT sum(requests) FROM pg_stat_lookahead_io"
     before = value(connection, requests)
     with gained(connection) as change:
@@ -124,7 +122,7 @@ def test_damage_that_is_needed(damage: Damage, connection: Connection) -> None:
 
 def test_damage_met_by_fetching_on(damage: Damage, connection: Connection) -> None:
     expected = ask_cold(connection, SCAN, enabled=False).error
-    settings(connection, pg_lookahead__enabled="on")
+    switch(connection, on=True)
     connection.execute("BEGIN")
     connection.execute(f"DECLARE c CURSOR FOR {SCAN}")
     assert rows(connection, f"FETCH {len(damage.near)} FROM c") == damage.near

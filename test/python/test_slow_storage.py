@@ -15,6 +15,7 @@ from lookahead.cluster import Cluster
 from lookahead.servers import Server
 
 from conftest import NewCluster
+from seqscan_support import need_followed_scans
 from support import (
     INDEX_SCANS,
     SEQUENTIAL_SCANS,
@@ -127,8 +128,8 @@ def scanning(connection: Connection, server: Server, name: str) -> tuple[str, in
 
 
 def need(server: Server, name: str) -> None:
-    if name == "sequential" and server.major >= 18:
-        pytest.skip("the server reads sequential scans ahead itself")
+    if name == "sequential":
+        need_followed_scans(server)
 
 
 @pytest.mark.parametrize("name", SCANS)

@@ -1,0 +1,226 @@
+"""Sequential scans on 15 to 17 and the processors: those that others take, and those that idle."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from lookahead.cluster import Cluster
+from lookahead.servers import Server
+
+from seqscan_support import blocks_of, long_table, need_followed_scans, scanning, switch
+from support import Connection, cold, connect, gained, ice_cold, rows, until_served
+
+# Workers that are not needed any more are told so in this way.
+pytestmark = pytest.mark.log_may_have('terminating background worker "parallel worker"')
+
+
+@pytest.fixture
+def tables(cluster: Cluster, server: Server) -> Iterator[Cluster]:
+    need_followed_scans(server)
+    with long_table(cluster, server):
+        yield cluster
+
+
+def scheduled(pid: int) -> tuple[float, float, int]:
+    """Return the seconds for which a process ran, and was ready to; and its sleeps."""
+    ran, ready = Path(f"/proc/{pid}/schedstat").read_text().split()[:2]
+    status = Path(f"/proc/{pid}/status").read_text()
+    sleeps = status.split("\nvoluntary_ctxt_switches:")[1].split()[0]
+    return int(ran) / 1e9, int(ready) / 1e9, int(sleeps)
+
+
+@contextmanager
+def hogging(processors: list[int]) -> Iterator[None]:
+    """A process that always wants to run is on each of these processors."""
+    command = [sys.executable, "-c", "while True: pass"]
+    running = [subprocess.Popen(command) for _ in processors]
+    try:
+        for hog, processor in zip(running, processors):
+            os.sched_setaffinity(hog.pid, {processor})
+        yield
+    finally:
+        for hog in running:
+            hog.kill()
+            hog.wait()
+
+
+@contextmanager
+def sharing_its_processor(pid: int, hogs: int) -> Iterator[None]:
+    """A process has so many others beside it on the one processor that it may use."""
+    processor = min(os.sched_getaffinity(0))
+    os.sched_setaffinity(pid, {processor})
+    with hogging([processor] * hogs):
+        yield
+
+
+@contextmanager
+def others_on_other_processors(pid: int) -> Iterator[None]:
+    """A process has its processor for itself, and no other processor is idle."""
+    mine, *others = sorted(os.sched_getaffinity(0))
+    os.sched_setaffinity(pid, {mine})
+    with hogging(others):
+        yield
+
+
+def need_all_processors() -> None:
+    """Skip where there is one processor, or the server may not use all there are."""
+    if not 1 < len(os.sched_getaffinity(0)) == os.cpu_count():
+        pytest.skip("needs a machine of several processors, and all of them")
+
+
+class Crowd(threading.Thread):
+    """How many processes of the machine run or want to, on the average of a `with` block."""
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self._over = threading.Event()
+        self._seen: list[int] = []
+
+    def run(self) -> None:
+        while not self._over.wait(0.002):
+            self._seen.append(int(Path("/proc/loadavg").read_text().split()[3].split("/")[0]))
+
+    def __enter__(self) -> Crowd:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self.join()
+
+    @property
+    def size(self) -> float:
+        # One of them is who looks.
+        return sum(self._seen) / max(len(self._seen), 1) - 1
+
+
+def test_a_lost_processor_is_no_wait(tables: Cluster) -> None:
+    """A scan that shares its processor does not wait for storage more than before."""
+    # Much to compute for each block: there is little to wait for in this.
+    query = "SELECT count(*), sum(a), max(md5(repeat(filler, 30))) FROM not_alone"
+    with connect(tables) as connection:
+        connection.execute(
+            "CREATE TABLE not_alone WITH (fillfactor = 10, autovacuum_enabled = off) AS"
+            " SELECT l.* FROM long l, generate_series(1, 8)"
+        )
+        scanning(connection, **{"pg_lookahead.start_after": 1})
+        pid = connection.info.backend_pid
+        try:
+            with sharing_its_processor(pid, hogs=8):
+                switch(connection, on=False)
+                ice_cold(tables, connection, "not_alone")
+                before, start = scheduled(pid), time.monotonic()
+                without = rows(connection, query)
+                took = time.monotonic() - start
+                ran, ready, sleeps = (b - a for a, b in zip(before, scheduled(pid)))
+                switch(connection, on=True)
+                blocks = blocks_of(connection, "not_alone")
+                with gained(connection) as change:
+                    for _ in range(5):
+                        ice_cold(tables, connection, "not_alone")
+                        assert rows(connection, query) == without
+        finally:
+            connection.execute("DROP TABLE not_alone")
+        if sleeps < 2 or ready < took * 0.45 or took - ran - ready > took * 0.25:
+            pytest.skip(f"{sleeps} sleeps; ran {ran:.2f}, ready {ready:.2f} of {took:.2f} s")
+        # A disk that others use, too, may be worth it for a while.
+        assert change.blocks_issued < 5 * blocks / 4
+
+
+COMPUTE = "SELECT count(*), max(md5(repeat(filler, 30))) FROM computed"
+
+
+@contextmanager
+def computing(tables: Cluster, method: str = "worker") -> Iterator[tuple[Connection, int]]:
+    """There is a table "computed" of so many blocks, and a session that follows its scans."""
+    with connect(tables) as connection:
+        connection.execute(
+            "CREATE TABLE computed WITH (fillfactor = 10, autovacuum_enabled = off) AS"
+            " SELECT l.* FROM long l, generate_series(1, 12)"
+        )
+        scanning(connection, method, **{"pg_lookahead.start_after": 8})
+        until_served(connection)
+        try:
+            yield connection, blocks_of(connection, "computed")
+        finally:
+            connection.execute("DROP TABLE computed")
+
+
+@pytest.mark.parametrize("method", ["auto", "worker"])
+@pytest.mark.parametrize("resident", [False, True])
+def test_workers_copy_for_a_scan_that_computes(
+    tables: Cluster, resident: bool, method: str
+) -> None:
+    """It looks ahead though it waits for nothing, if there is a processor to spare."""
+    need_all_processors()
+    seen = []
+    with computing(tables, method) as (connection, blocks):
+        pid = connection.info.backend_pid
+        switch(connection, on=False)
+        without = rows(connection, COMPUTE)
+        switch(connection, on=True)
+        for _ in range(10):
+            # All of it stays in the page cache.
+            cold(connection, "computed")
+            if resident:
+                middle = "ctid >= '(3000,0)' AND ctid < '(3700,0)'"
+                rows(connection, f"SELECT count(*) FROM computed WHERE {middle}")
+            before = scheduled(pid)
+            with gained(connection) as change, Crowd() as crowd:
+                assert rows(connection, COMPUTE) == without
+            ran, ready, sleeps = (b - a for a, b in zip(before, scheduled(pid)))
+            # After the stretch that is there it looks ahead again.
+            if change.blocks_issued > blocks / 4:
+                assert change.scans == 1
+                assert change.blocks_wasted == 0
+                return
+            seen.append((ran, ready, crowd.size, sleeps, change.blocks_issued))
+    scarce = (os.cpu_count() or 1) - 0.9
+    # Workers that copied are in the crowd themselves.  Nor is there anything to win
+    # where a block takes very long, as under Valgrind.
+    excused = [
+        ready > ran / 50 or (running > scarce and issued == 0) or ran > blocks * 150e-6
+        for ran, ready, running, _, issued in seen
+    ]
+    if sum(excused) > len(seen) / 2:
+        pytest.skip("no processor to spare, or all too slow, in most of the rounds")
+    pytest.fail(f"no look-ahead of {blocks} blocks: {seen}")
+
+
+def test_no_copying_where_processors_are_scarce(tables: Cluster) -> None:
+    """A scan that has to wait for its own processor leaves the workers alone."""
+    with computing(tables) as (connection, _):
+        pid = connection.info.backend_pid
+        with sharing_its_processor(pid, hogs=4):
+            before = scheduled(pid)
+            cold(connection, "computed")
+            with gained(connection) as change:
+                rows(connection, COMPUTE)
+            ran, ready, _ = (b - a for a, b in zip(before, scheduled(pid)))
+        if ready < ran / 3:
+            pytest.skip(f"hogs got no processor: ran {ran:.2f}, ready {ready:.2f}")
+        assert change.blocks_issued == 0
+
+
+def test_no_copying_where_no_processor_is_idle(tables: Cluster) -> None:
+    """A scan that has its own processor whenever it wants leaves those of others to them."""
+    need_all_processors()
+    with computing(tables) as (connection, _):
+        pid = connection.info.backend_pid
+        cold(connection, "computed")
+        with others_on_other_processors(pid):
+            before = scheduled(pid)
+            with gained(connection) as change:
+                rows(connection, COMPUTE)
+            ran, ready, _ = (b - a for a, b in zip(before, scheduled(pid)))
+        assert change.blocks_issued == 0
+        if ready > ran / 20:
+            pytest.skip(f"not alone on its own processor: ran {ran:.2f}, ready {ready:.2f}")
