@@ -97,9 +97,9 @@ def test_io_concurrency(limited: Cluster, variant: Variant, concurrency: int) ->
         assert found.depth_max <= 2 * concurrency
 
 
-# Rings of 1 MB: 128 blocks, of which half may be ahead of all sequential scans.
-RING = "1MB"
-SHARE = 64
+# Rings of 4 MB: 512 blocks, of which half may be ahead of all sequential scans.
+RING = "4MB"
+SHARE = 256
 
 # Scans that the service serves at a time.
 SLOTS = 128
@@ -112,9 +112,12 @@ def depth_of_a_scan(connection: Connection) -> int:
     connection.execute("SELECT pg_stat_lookahead_reset('scanned'::regclass)")
     assert value(connection, "SELECT count(*) FROM scanned WHERE slow(a) > 0") == ROWS
     settle(connection)
-    return int(
-        value(connection, "SELECT depth_max FROM pg_stat_lookahead WHERE relname = 'scanned'")
-    )
+    depth, issued = rows(
+        connection,
+        "SELECT depth_max, blocks_issued FROM pg_stat_lookahead WHERE relname = 'scanned'",
+    )[0]
+    assert issued > 0
+    return int(depth)
 
 
 @pytest.mark.parametrize("protect", ["1h", "1ms"])
