@@ -51,6 +51,16 @@ def check(root: Path) -> list[str]:
         find(root, "debian/changelog", r"\A\S+ \((.*)-\d\S*\) "),
         version,
     )
+    same(
+        "docs/reference.md: first paragraph",
+        find(root, "docs/reference.md", rf"^Everything of {NAME} (\S+) that"),
+        version,
+    )
+    same(
+        "tool/lookahead/__init__.py: __version__",
+        find(root, "tool/lookahead/__init__.py", r'^__version__ = "(.*)"$'),
+        version,
+    )
     problems += _changelog(root, version)
 
     oldest = find(root, "src/compat.h", r"PG_VERSION_NUM < (\d+)0000\b") or "0"

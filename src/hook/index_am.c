@@ -28,8 +28,10 @@
  * and the access method tells which original is meant; standing in for it
  * again would make a circle, so such an index is not followed any more.
  *
- * Nothing else of the routine changes, so planning, inserting, vacuuming and
- * building never meet us.
+ * Nothing else of the routine changes, so vacuuming and building never meet us.
+ * Others that scan such an index do: the planner, who looks for the least and
+ * the greatest key, exclusion constraints, CLUSTER, logical replication.  Their
+ * scans are no node's, and are passed on.
  *
  * Trust.  The inner side of a nested loop is started again for each outer row,
  * and mostly finds an entry or two that are cached.  What the first stage notes
@@ -270,7 +272,8 @@ la_amgettuple(IndexScanDesc desc, ScanDirection direction)
 /*
  * The access method would go through the whole index in this one call.  That
  * of a B-tree is asked for one leaf page after the other instead, which is what
- * its own function does, so that they can be followed.
+ * its own function does, so that they can be followed; unless somebody stood in
+ * for that before us.
  */
 static int64
 la_amgetbitmap(IndexScanDesc desc, TIDBitmap *tbm)
@@ -278,7 +281,7 @@ la_amgetbitmap(IndexScanDesc desc, TIDBitmap *tbm)
 	LaIndexAm  *am = la_index_am_of(desc->indexRelation);
 	LaLeafScan *leaf = la_leaf_scan_of_bitmap(desc);
 
-	if (leaf == NULL)
+	if (leaf == NULL || am->orig.amgetbitmap != btgetbitmap)
 		return am->orig.amgetbitmap(desc, tbm);
 	return la_leaf_scan_bitmap(leaf, desc, tbm);
 }

@@ -22,8 +22,8 @@
  * device allows, while the server's reads are limited by its handles or its
  * I/O workers, and cost this process more.  src/README.md has the numbers.
  *
- * In a parallel plan "aio" serves with io_method=worker only; see
- * la_aio_or_advice().
+ * In a parallel plan, and in a statement that writes or locks rows, "aio"
+ * serves with io_method=worker only; see la_aio_or_advice().
  *
  * Temporary tables cannot be read by other processes, and asynchronous I/O
  * into local buffers runs synchronously with io_method=worker: they get
@@ -112,10 +112,25 @@ la_worker_or_advice(Relation rel, const char **reason)
 
 #if LA_HAVE_AIO
 /*
+ * May a query wait for other processes while it reads: for those of its plan,
+ * or for transactions that have changed the rows it writes or locks?
+ */
+static bool
+la_may_wait_for_others(const EState *estate)
+{
+	const PlannedStmt *statement = estate ? estate->es_plannedstmt : NULL;
+
+	return IsInParallelMode() ||
+		(statement != NULL &&
+		 (statement->commandType != CMD_SELECT ||
+		  statement->rowMarks != NIL || statement->hasModifyingCTE));
+}
+
+/*
  * The server's asynchronous I/O if it runs asynchronously for this table.
  */
 static const LaMethod *
-la_aio_or_advice(Relation rel, const char **reason)
+la_aio_or_advice(Relation rel, const EState *estate, const char **reason)
 {
 	const char *dummy;
 
@@ -136,9 +151,10 @@ la_aio_or_advice(Relation rel, const char **reason)
 	 * A read through io_uring is completed by who began it, or by who waits for
 	 * it once it was submitted.  A process that came upon it a moment earlier
 	 * sleeps until the first one looks; and if that one waits for the sleeper,
-	 * as processes of one plan do, for ever.
+	 * for ever, which no check for deadlocks sees.  A function that a query
+	 * calls may wait as well; nothing tells.
 	 */
-	if (io_method != IOMETHOD_WORKER && IsInParallelMode())
+	if (io_method != IOMETHOD_WORKER && la_may_wait_for_others(estate))
 	{
 		*reason = "a process of a parallel plan may wait for a read that only another one can complete";
 		return la_advice_or_worker(rel, &dummy);
@@ -159,11 +175,11 @@ la_aio_or_advice(Relation rel, const char **reason)
 #endif
 
 /*
- * Choose the method for a table, or for tables in general if rel is NULL.
- * *reason is set to a phrase that says why.
+ * Choose the method for a table that a query reads, or for tables and queries
+ * in general if these are NULL.  *reason is set to a phrase that says why.
  */
 const LaMethod *
-la_method_for(Relation rel, const char **reason)
+la_method_for(Relation rel, const EState *estate, const char **reason)
 {
 	const char *dummy;
 
@@ -181,7 +197,7 @@ la_method_for(Relation rel, const char **reason)
 
 		case LA_METHOD_AIO:
 #if LA_HAVE_AIO
-			return la_aio_or_advice(rel, reason);
+			return la_aio_or_advice(rel, estate, reason);
 #else
 			break;				/* the check hook does not let this through */
 #endif
@@ -196,7 +212,7 @@ la_method_for(Relation rel, const char **reason)
 	if (!la_direct_io() && LA_HAVE_ADVICE)
 		return la_advice_or_worker(rel, reason);
 #if LA_HAVE_AIO
-	return la_aio_or_advice(rel, reason);
+	return la_aio_or_advice(rel, estate, reason);
 #else
 	return la_advice_or_worker(rel, reason);
 #endif
@@ -207,16 +223,16 @@ la_method_for(Relation rel, const char **reason)
  * those of a bitmap; see la_leaf_method_for().
  */
 const LaMethod *
-la_dense_method_for(Relation rel)
+la_dense_method_for(Relation rel, const EState *estate)
 {
-	const LaMethod *method = la_method_for(rel, NULL);
+	const LaMethod *method = la_method_for(rel, estate, NULL);
 
 #if LA_HAVE_AIO
 	const char *reason;
 
 	if (la_method == LA_METHOD_AUTO && method->id == LA_METHOD_ADVICE &&
 		io_method == IOMETHOD_WORKER)
-		return la_aio_or_advice(rel, &reason);
+		return la_aio_or_advice(rel, estate, &reason);
 #endif
 	return method;
 }
@@ -230,9 +246,9 @@ la_dense_method_for(Relation rel)
  * of each block would wait for them.
  */
 const LaMethod *
-la_leaf_method_for(Relation rel)
+la_leaf_method_for(Relation rel, const EState *estate)
 {
-	const LaMethod *method = la_dense_method_for(rel);
+	const LaMethod *method = la_dense_method_for(rel, estate);
 	const char *reason;
 
 	if (la_method == LA_METHOD_AUTO && method->id == LA_METHOD_ADVICE)

@@ -97,9 +97,12 @@ extern const LaMethod la_method_aio;
 extern const LaMethod la_method_worker;
 extern const LaMethod la_method_none;
 
-extern const LaMethod *la_method_for(Relation rel, const char **reason);
-extern const LaMethod *la_dense_method_for(Relation rel);
-extern const LaMethod *la_leaf_method_for(Relation rel);
+extern const LaMethod *la_method_for(Relation rel, const EState *estate,
+									 const char **reason);
+extern const LaMethod *la_dense_method_for(Relation rel,
+										   const EState *estate);
+extern const LaMethod *la_leaf_method_for(Relation rel,
+										  const EState *estate);
 extern const LaMethod *la_range_method_for(Relation rel, bool is_shared);
 
 /* file_advice.c */

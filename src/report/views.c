@@ -130,7 +130,7 @@ pg_lookahead_status(PG_FUNCTION_ARGS)
 	bool		nulls[7] = {false};
 	TupleDesc	desc = la_row_desc(fcinfo, lengthof(values));
 	const char *reason;
-	const LaMethod *method = la_method_for(NULL, &reason);
+	const LaMethod *method = la_method_for(NULL, NULL, &reason);
 	const char *io_method = la_io_method_name();
 
 	if (!la_enabled)

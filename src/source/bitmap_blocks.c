@@ -10,9 +10,9 @@
  * it can make another shared iterator.  It copies the numbers of the next
  * LA_COPY_BLOCKS blocks and forgets the iterator at once, because the shared
  * memory it is in may be gone before we are told.  For the next ones another
- * iterator goes over the first ones again, so each copy is twice as large as
- * the last one, and after LA_MOST_COPY_STEPS blocks, some 16 GB of table, the
- * source says that the bitmap is too long.
+ * iterator goes over the first ones again, so each copy is four times as large
+ * as the last one, and when they have taken LA_MOST_COPY_STEPS steps, at some
+ * 16 GB of table, the source says that the bitmap is too long.
  *
  *		copy		[3] [4] [5] [19] ... last_copied	(not yet copied)
  *		returned			^ next_copied
@@ -32,10 +32,11 @@
 #define LA_SKIP_RESIDENT	1024
 
 /* Block numbers that are copied out of a shared bitmap: first, and at most. */
-#define LA_COPY_BLOCKS		65536
+#define LA_COPY_BLOCKS		4096
+#define LA_COPY_GROWTH		4
 #define LA_MOST_COPY_BLOCKS	(1 << 20)
 
-/* Blocks that all copies together may go over. */
+/* Steps of iterators that all copies together may take. */
 #define LA_MOST_COPY_STEPS	(1 << 22)
 
 /*
@@ -53,7 +54,8 @@ la_bitmap_copy(LaBitmapSource *source)
 	if (source->ncopied == source->copy_size &&
 		source->copy_size < LA_MOST_COPY_BLOCKS)
 	{
-		source->copy_size *= 2;
+		source->copy_size = Min(source->copy_size * LA_COPY_GROWTH,
+								LA_MOST_COPY_BLOCKS);
 		source->copy = repalloc(source->copy,
 								sizeof(BlockNumber) * source->copy_size);
 	}
@@ -61,7 +63,8 @@ la_bitmap_copy(LaBitmapSource *source)
 	source->ncopied = source->next_copied = 0;
 	while ((blkno = la_tbm_shared_next(iterator)) != InvalidBlockNumber)
 	{
-		source->copy_steps++;
+		if (++source->copy_steps >= LA_MOST_COPY_STEPS)
+			break;
 		if (source->last_copied != InvalidBlockNumber &&
 			blkno <= source->last_copied)
 			continue;
@@ -126,16 +129,13 @@ la_bitmap_source_step(LaBitmapSource *source)
 		return la_tbm_private_next(source->iterator);
 	if (source->next_copied == source->ncopied)
 	{
-		if (source->copied_all)
-			return InvalidBlockNumber;
-		if (source->copy_steps >= LA_MOST_COPY_STEPS)
+		if (!source->copied_all && source->copy_steps < LA_MOST_COPY_STEPS)
+			la_bitmap_copy(source);
+		if (source->next_copied == source->ncopied)
 		{
-			source->is_too_long = true;
+			source->is_too_long = !source->copied_all;
 			return InvalidBlockNumber;
 		}
-		la_bitmap_copy(source);
-		if (source->ncopied == 0)
-			return InvalidBlockNumber;
 	}
 	return source->copy[source->next_copied++];
 }

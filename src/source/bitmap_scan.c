@@ -267,10 +267,10 @@ la_most_sorted_blocks(void)
  * Choose the method; see the file header.
  */
 static const LaMethod *
-la_bitmap_method_for(Relation rel)
+la_bitmap_method_for(Relation rel, const EState *estate)
 {
 	static LaMethod sorted_aio;
-	const LaMethod *method = la_dense_method_for(rel);
+	const LaMethod *method = la_dense_method_for(rel, estate);
 
 	if (method->id != LA_METHOD_AIO)
 		return method;
@@ -282,9 +282,9 @@ la_bitmap_method_for(Relation rel)
 #else
 
 static const LaMethod *
-la_bitmap_method_for(Relation rel)
+la_bitmap_method_for(Relation rel, const EState *estate)
 {
-	return la_method_for(rel, NULL);
+	return la_method_for(rel, estate, NULL);
 }
 
 #endif
@@ -515,7 +515,8 @@ la_bitmap_start(LaBitmapScan *scan)
 	}
 	if (scan->base.window == NULL)
 	{
-		const LaMethod *method = la_bitmap_method_for(rel);
+		const LaMethod *method =
+			la_bitmap_method_for(rel, scan->base.node->state);
 
 		if (method->id == LA_METHOD_NONE && la_method != LA_METHOD_NONE)
 		{

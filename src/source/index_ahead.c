@@ -293,7 +293,8 @@ la_index_ahead_start(LaIndexScan *scan)
 		return false;
 	if (scan->base.window == NULL)
 	{
-		const LaMethod *method = la_method_for(scan->target.heap, NULL);
+		const LaMethod *method = la_method_for(scan->target.heap,
+											   scan->base.node->state, NULL);
 
 		if (IsA(scan->base.node, IndexOnlyScanState))
 		{

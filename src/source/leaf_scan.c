@@ -474,8 +474,10 @@ la_leaf_start(LaLeafScan *leaf)
 	if (leaf->base.window == NULL)
 	{
 		Relation	index = leaf->desc->indexRelation;
+		EState	   *estate = leaf->base.node->state;
 		const LaMethod *method = leaf->desc->parallel_scan != NULL ?
-			la_method_for(index, NULL) : la_leaf_method_for(index);
+			la_method_for(index, estate, NULL) :
+			la_leaf_method_for(index, estate);
 		LaScoutTarget target = {
 			.real = leaf->desc,
 			.keys = leaf->desc->keyData,

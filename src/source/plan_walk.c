@@ -36,7 +36,8 @@ typedef struct LaWalk
 {
 	LaQuery    *query;			/* NULL until the first scan is found */
 	const QueryDesc *desc;
-	List	   *limits;			/* LimitStates met, the last first */
+	List	   *limits;			/* LimitStates whose scan was not met yet */
+	List	   *limited;		/* and those scans */
 	Bitmapset  *subplans;		/* plan_ids of sub-plans met */
 	List	   *repeats;		/* PlanStates of those that will be met again */
 } LaWalk;
@@ -93,16 +94,35 @@ la_entries_left(const LimitState *limit)
 }
 
 /*
+ * A LIMIT was met: note which scan it stops, if it stops one.
+ */
+static void
+la_note_limit(LaWalk *walk, LimitState *limit)
+{
+	PlanState  *scan = la_limited_scan(limit);
+
+	if (scan == NULL)
+		return;
+	walk->limits = lcons(limit, walk->limits);
+	walk->limited = lcons(scan, walk->limited);
+}
+
+/*
  * The LIMIT that stops a scan after its rows, or NULL.
  */
 static LimitState *
-la_limit_of(const LaWalk *walk, const PlanState *node)
+la_limit_of(LaWalk *walk, const PlanState *node)
 {
-	ListCell   *lc;
+	for (int i = 0; i < list_length(walk->limited); i++)
+	{
+		LimitState *limit = list_nth(walk->limits, i);
 
-	foreach(lc, walk->limits)
-		if (la_limited_scan(lfirst(lc)) == node)
-			return lfirst(lc);
+		if (list_nth(walk->limited, i) != node)
+			continue;
+		walk->limits = list_delete_nth_cell(walk->limits, i);
+		walk->limited = list_delete_nth_cell(walk->limited, i);
+		return limit;
+	}
 	return NULL;
 }
 
@@ -205,8 +225,7 @@ la_register_seq_scan(LaWalk *walk, SeqScanState *node)
 	if (!la_seq_scan_is_wanted(node))
 		return;
 	scan = la_seq_scan_register(la_walk_context(walk), node);
-	if (scan != NULL)
-		la_walk_add(walk, scan);
+	la_walk_add(walk, scan);
 }
 
 /*
@@ -275,7 +294,7 @@ la_walk_plan(PlanState *node, void *arg)
 	switch (nodeTag(node))
 	{
 		case T_LimitState:
-			walk->limits = lcons(node, walk->limits);
+			la_note_limit(walk, (LimitState *) node);
 			break;
 		case T_IndexScanState:
 			la_register_plain_scan(walk, (IndexScanState *) node);
@@ -308,13 +327,14 @@ la_walk_plan(PlanState *node, void *arg)
 pg_attribute_hot LaQuery *
 la_plan_walk(const QueryDesc *desc)
 {
-	LaWalk		walk = {NULL, desc, NIL, NULL, NIL};
+	LaWalk		walk = {NULL, desc, NIL, NIL, NULL, NIL};
 
 	(void) la_walk_plan(desc->planstate, &walk);
 	Assert(walk.repeats == NIL);
 
 	/* The context may be one that lives as long as the calling query. */
 	list_free(walk.limits);
+	list_free(walk.limited);
 	bms_free(walk.subplans);
 	return walk.query;
 }

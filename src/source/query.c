@@ -170,14 +170,15 @@ la_query_pause(const QueryDesc *desc)
 
 /*
  * Workers may have looked ahead where this process did not: have something to
- * show their share with.
+ * show their share with, if that will be asked for.
  */
 static void
 la_follow_for_workers(LaQuery *query)
 {
 	dlist_iter	iter;
 
-	if (!query->is_parallel || IsParallelWorker())
+	if (!query->is_parallel || IsParallelWorker() ||
+		query->estate->es_instrument == 0)
 		return;
 	dlist_foreach(iter, &query->nodes)
 	{

@@ -200,7 +200,8 @@ la_allowed_body(void *arg)
 /*
  * May a scout run ahead of this scan at all?  It reads pages of the index
  * before the query does.  What the answer reads of the catalogs does not count
- * for the query, and if it cannot be read the answer is no.
+ * for the query, and if it cannot be read the answer is no; in the leader of a
+ * parallel plan the query fails, as with any other catalog that it cannot read.
  */
 bool
 la_scout_is_allowed(const LaScoutTarget *target)

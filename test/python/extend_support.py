@@ -130,6 +130,12 @@ def on(connection: Connection) -> None:
 
 CREATE = "CREATE TABLE {} (a int, b text)"
 
+PARTED = """
+CREATE TABLE filled (a int, b text) PARTITION BY HASH (a);
+CREATE TABLE filled_0 PARTITION OF filled FOR VALUES WITH (MODULUS 2, REMAINDER 0);
+CREATE TABLE filled_1 PARTITION OF filled FOR VALUES WITH (MODULUS 2, REMAINDER 1)
+"""
+
 LOADS_OF_ONE_TABLE = {
     "insert": f"{CREATE}; INSERT INTO {{}} SELECT * FROM source",
     "values": f"{CREATE}; INSERT INTO {{}} SELECT * FROM source LIMIT 50000;"

@@ -23,6 +23,7 @@ from extend_support import (
     AT_LEAST_BUFFERED,
     BLOCK,
     LOADS_OF_ONE_TABLE,
+    PARTED,
     ROWS,
     ROWS_ON_A_PAGE,
     SIXTEENTH,
@@ -319,14 +320,7 @@ def test_the_table_for_values_is_not_locked(
 
 def test_partitions(connection: Connection) -> None:
     """Rows that are routed: each partition grows by itself."""
-    script(
-        connection,
-        """
-        CREATE TABLE filled (a int, b text) PARTITION BY HASH (a);
-        CREATE TABLE filled_0 PARTITION OF filled FOR VALUES WITH (MODULUS 2, REMAINDER 0);
-        CREATE TABLE filled_1 PARTITION OF filled FOR VALUES WITH (MODULUS 2, REMAINDER 1);
-        """,
-    )
+    script(connection, PARTED)
     with grows(connection):
         connection.execute("INSERT INTO filled SELECT * FROM source")
     with grows(connection):
@@ -347,9 +341,7 @@ def test_copy_into_partitions(loaded: Cluster, connection: Connection) -> None:
             connection,
             f"""
             SET pg_lookahead.enabled = {enabled};
-            CREATE TABLE filled (a int, b text) PARTITION BY HASH (a);
-            CREATE TABLE filled_0 PARTITION OF filled FOR VALUES WITH (MODULUS 2, REMAINDER 0);
-            CREATE TABLE filled_1 PARTITION OF filled FOR VALUES WITH (MODULUS 2, REMAINDER 1);
+            {PARTED};
             COPY filled FROM '{loaded.dir}/source.copy';
             COPY filled FROM '{loaded.dir}/source.copy'
             """,

@@ -1,20 +1,23 @@
-"""Tables that grow ahead of their rows, where somebody else has a part in it."""
+"""Tables that grow ahead of their rows, where somebody has a part in it or ends it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+import psycopg
 import pytest
 from lookahead.cluster import Cluster
 
 from conftest import NewCluster
 from extend_support import (
+    PARTED,
     ROWS,
     SIXTEENTH,
     STEP,
     answer,
     cluster_with_source,
     counters,
+    grows,
     new_session,
     off,
     on,
@@ -88,13 +91,62 @@ WITH used AS (SELECT DISTINCT (ctid::text::point)[0]::bigint AS block FROM fille
 SELECT count(*) FROM free_space('filled') f JOIN used ON block = blkno WHERE avail > 8000
 """
 
+# Fails, or is cancelled, at the 90,000th row, or goes through.
+STOPS = """
+CREATE OR REPLACE FUNCTION stops(a int) RETURNS int LANGUAGE plpgsql AS $$
+BEGIN
+    IF a = 90000 AND current_setting('test.how') = 'error' THEN
+        RAISE division_by_zero;
+    ELSIF a = 90000 AND current_setting('test.how') = 'cancel' THEN
+        PERFORM pg_cancel_backend(pg_backend_pid());
+        PERFORM pg_sleep(10);
+    END IF;
+    RETURN a;
+END$$
+"""
+STOPPING = {
+    "error": psycopg.errors.DivisionByZero,
+    "cancel": psycopg.errors.QueryCanceled,
+}
+
+# What is there before, the statement, and what it adds to.
+STOPPED = {
+    "merge": (
+        "CREATE TABLE filled (a int, b text)",
+        "MERGE INTO filled USING (SELECT stops(a) AS a, b FROM source) s ON false"
+        " WHEN NOT MATCHED THEN INSERT VALUES (s.a, s.b)",
+        ("filled",),
+    ),
+    "refresh": (
+        "CREATE MATERIALIZED VIEW seen AS SELECT stops(a) AS a, b FROM source",
+        "REFRESH MATERIALIZED VIEW seen",
+        ("seen",),
+    ),
+    "routed": (
+        PARTED,
+        "INSERT INTO filled SELECT stops(a), b FROM source",
+        ("filled_0", "filled_1"),
+    ),
+    "on conflict": (
+        "CREATE TABLE filled (a int PRIMARY KEY, b text)",
+        "INSERT INTO filled SELECT stops(a), b FROM source"
+        " ON CONFLICT (a) DO UPDATE SET b = excluded.b",
+        ("filled",),
+    ),
+    "update": (
+        "CREATE TABLE filled (a int, b text); INSERT INTO filled SELECT * FROM source",
+        "UPDATE filled SET a = stops(a)",
+        ("filled",),
+    ),
+}
+
 
 @pytest.fixture(scope="module")
 def corners(own_cluster: NewCluster) -> Cluster:
     cluster = cluster_with_source(own_cluster)
     with connect(cluster) as connection:
         script(connection, SETUP)
-        for statement in (LOWEST, OTHER_CONDITIONS, WRITES, LOWEST_AFTER_WRITING):
+        for statement in (LOWEST, OTHER_CONDITIONS, WRITES, LOWEST_AFTER_WRITING, STOPS):
             connection.execute(statement)
         connection.execute(LOOKS_ONCE)
     return cluster
@@ -195,3 +247,30 @@ def test_scan_at_the_end_of_a_copy(corners: Cluster, connection: Connection) -> 
     assert pages(connection, "filled").lost == 0
     assert value(connection, TAKEN_FOR_EMPTY) <= 1
     assert answer(connection, "filled") == answer(connection, "source")
+
+
+@pytest.mark.parametrize("how", STOPPING)
+@pytest.mark.parametrize("name", STOPPED)
+def test_stopped_on_the_way(connection: Connection, name: str, how: str) -> None:
+    """Statements that fail or are cancelled, by themselves or in a subtransaction."""
+    before, statement, tables = STOPPED[name]
+    connection.execute("SET test.how = 'none'")
+    script(connection, before)
+    connection.execute(f"SET test.how = '{how}'")
+    with grows(connection), pytest.raises(STOPPING[how]):
+        connection.execute(statement)
+    connection.execute("BEGIN")
+    connection.execute("SAVEPOINT before")
+    with pytest.raises(STOPPING[how]):
+        connection.execute(statement)
+    connection.execute("ROLLBACK TO before")
+    connection.execute("SET test.how = 'none'")
+    connection.execute(statement)
+    connection.execute("COMMIT")
+    assert counters(connection)["errors"] == 0
+    assert sum(answer(connection, table)[0] for table in tables) == ROWS
+    for table in tables:
+        connection.execute(f"VACUUM {table}")
+        assert pages(connection, table).lost == 0
+        sound(connection, table)
+    connection.execute("DROP MATERIALIZED VIEW IF EXISTS seen")

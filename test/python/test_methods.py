@@ -20,6 +20,7 @@ from support import (
     cold,
     connect,
     gained,
+    plan_nodes,
     require_node,
     rows,
     script,
@@ -217,4 +218,39 @@ def test_parallel_plans(own_cluster: NewCluster, server: Server, io_method: str)
         method = "aio" if io_method == "worker" else "advice"
         assert rows(connection, beside) == [(method, 2000, 200000)]
         assert value(connection, alone) == "aio"
+    cluster.close()
+
+
+# Statements that scan the table, and may wait there for other transactions.
+WAITING = (
+    "SELECT length(filler) FROM served WHERE a > 0 FOR UPDATE",
+    "SELECT length(filler) FROM served WHERE a > 0 FOR KEY SHARE",
+    "UPDATE served SET filler = filler WHERE a > 0",
+    "DELETE FROM served WHERE a > 0",
+    "INSERT INTO taken SELECT a FROM served WHERE a > 0 ORDER BY length(filler)",
+    "WITH changed AS (INSERT INTO taken VALUES (1) RETURNING a)"
+    " SELECT length(filler) FROM served WHERE a > (SELECT a - 1 FROM changed)",
+)
+
+
+@pytest.mark.parametrize("io_method", ["worker", "io_uring"])
+def test_statements_that_wait(own_cluster: NewCluster, server: Server, io_method: str) -> None:
+    """Nor such a read where somebody else may wait for it who is waited for."""
+    cluster = start(own_cluster, server, io_method, False, False)
+    with LogWatch(cluster), connect(cluster) as connection:
+        script(connection, SETUP + "; CREATE TABLE taken (a int)")
+        settings(connection, **INDEX_SCANS, pg_lookahead__method="aio")
+        alone = "SELECT sum(length(filler)) FROM served WHERE a > 0"
+        expected = dict.fromkeys(WAITING, "aio" if io_method == "worker" else "advice")
+        for statement, method in {alone: "aio", **expected}.items():
+            cold(connection, "served")
+            connection.execute("BEGIN")
+            nodes = plan_nodes(connection, statement, ", ANALYZE")
+            connection.execute("ROLLBACK")
+            [found] = [
+                node
+                for node in nodes
+                if node.get("Relation Name") == "served" and node["Node Type"] == "Index Scan"
+            ]
+            assert found["Look-Ahead"]["Method"] == method, statement
     cluster.close()

@@ -19,6 +19,9 @@ from lookahead.cluster import PORT, Cluster
 from lookahead.servers import Server
 
 from conftest import CONF, NewCluster
+from seqscan_support import SCAN as SEQUENTIAL_SCAN
+from seqscan_support import SETUP as SEQUENTIAL_SETUP
+from seqscan_support import blocks_of, need_followed_scans, scanning
 from support import (
     INDEX_SCANS,
     SEQUENTIAL_SCANS,
@@ -144,6 +147,30 @@ def test_standby_reads_what_the_primary_has(pair: tuple[Cluster, Cluster]) -> No
                     with gained(connection) as change:
                         assert rows(connection, query) == expected
                     assert change.blocks_issued > 0
+
+
+@pytest.mark.parametrize("method", ["worker", "advice"])
+def test_sequential_scans(pair: tuple[Cluster, Cluster], server: Server, method: str) -> None:
+    """Scans of 15 to 17 look ahead, and replay of a truncation does not wait for them."""
+    need_followed_scans(server)
+    primary, standby = pair
+    with LogWatch(standby, allowed=[CONFLICT]), connect(primary) as changing:
+        changing.execute("DROP TABLE IF EXISTS long, keys")
+        script(changing, SEQUENTIAL_SETUP)
+        expected = rows(changing, SEQUENTIAL_SCAN)
+        evict_all(primary, standby)
+        with connect(standby) as connection:
+            scanning(connection, method)
+            require_node(connection, SEQUENTIAL_SCAN, "Seq Scan")
+            blocks = blocks_of(connection, "long")
+            with gained(connection) as change:
+                assert rows(connection, SEQUENTIAL_SCAN) == expected
+            assert change.blocks_issued > blocks * 0.8
+            assert change.errors == 0
+            # Nothing is left of the scan, so replay finds nobody in its way.
+            changing.execute("TRUNCATE long")
+            caught_up(primary, standby)
+            assert rows(connection, SEQUENTIAL_SCAN) == []
 
 
 def test_standby_under_churn(pair: tuple[Cluster, Cluster]) -> None:

@@ -182,6 +182,8 @@ def main(
     """Load a small shop and run its queries without and with look-ahead."""
     extension = not no_extension
     size, pairs = (QUICK, QUICK_PAIRS) if quick else (FULL, FULL_PAIRS)
+    if json_file and not json_file.absolute().parent.is_dir():
+        raise UsageError(f"no folder {json_file.absolute().parent} for --json")
     chosen = choose(server, pg_config)
     check_place(paths.temp_root(), size)
     if extension:

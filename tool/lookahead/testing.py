@@ -9,6 +9,8 @@ side where there are two processors.  Logs stay in the cache's results folder.
 
 from __future__ import annotations
 
+import fcntl
+import os
 import re
 import shutil
 import time
@@ -177,6 +179,8 @@ class Run:
         _remove_old(results)
         self.folder = _make_own(results / stamp)
         self.folder.chmod(paths.FOLDER_MODE)
+        # To the end of the process and of those it forks.
+        self._claim = _claim(self.folder)
         self.results: list[Result] = []
 
     def lanes(self, lanes: Sequence[Lane]) -> None:
@@ -343,8 +347,32 @@ def _make_own(folder: Path) -> Path:
             return folder
 
 
+def _claim(folder: Path) -> int | None:
+    """Lock the folder of a run; return None if it is another's.
+
+    The lock lasts until the descriptor that is returned is closed.
+    """
+    held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(held)
+        return None
+    return held
+
+
 def _remove_old(results: Path) -> None:
-    """Keep the results of the last runs of tests; those of benchmarks have other names."""
+    """Keep the results of the last runs of tests; those of benchmarks have other names.
+
+    Nor is a run disturbed that is still under way, however many have begun since.
+    """
     runs = [place for place in results.iterdir() if RUN_NAME.fullmatch(place.name)]
     for folder in sorted(runs)[:-KEEP_RESULTS]:
-        shutil.rmtree(folder, ignore_errors=True)
+        try:
+            held = _claim(folder)
+        except FileNotFoundError:
+            # Another run removes it.
+            continue
+        if held is not None:
+            shutil.rmtree(folder, ignore_errors=True)
+            os.close(held)

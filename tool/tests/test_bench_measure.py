@@ -13,7 +13,6 @@ from typing import Any
 import psycopg
 import pytest
 
-from lookahead.bench import libraries_of
 from lookahead.bench_measure import (
     PlanRejected,
     Probe,
@@ -25,6 +24,7 @@ from lookahead.bench_measure import (
     server_settings,
     settings_digest,
 )
+from lookahead.bench_session import libraries_of
 from lookahead.cluster import Cluster
 from lookahead.demo_data import statements
 

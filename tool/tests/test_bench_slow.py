@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
-from lookahead import bench, bench_index_scan, bench_io_service, bench_leaf, slow_storage
+from lookahead import bench_index_scan, bench_io_service, bench_leaf, slow_storage
+from lookahead.bench_session import Options, definition_of, delayed_groups
 from lookahead.errors import LookaheadError, UsageError
 
 POSSIBLE = ("random", "matrix")
@@ -16,19 +19,19 @@ def fuse(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_without_a_delay_all_run() -> None:
-    assert bench.delayed_groups(["cached", "random"], POSSIBLE, 0) == ["cached", "random"]
+    assert delayed_groups(["cached", "random"], POSSIBLE, 0) == ["cached", "random"]
 
 
 def test_groups_that_read_nothing_are_left_out(fuse: None) -> None:
-    assert bench.delayed_groups(["cached", "random"], POSSIBLE, 1000) == ["random"]
+    assert delayed_groups(["cached", "random"], POSSIBLE, 1000) == ["random"]
     with pytest.raises(UsageError, match="random, matrix"):
-        bench.delayed_groups(["cached"], POSSIBLE, 1000)
+        delayed_groups(["cached"], POSSIBLE, 1000)
 
 
 def test_without_fuse_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slow_storage, "why_not", lambda: "no /dev/fuse")
     with pytest.raises(LookaheadError, match="no /dev/fuse"):
-        bench.delayed_groups(["random"], POSSIBLE, 1000)
+        delayed_groups(["random"], POSSIBLE, 1000)
 
 
 @pytest.mark.parametrize("module", [bench_index_scan, bench_io_service, bench_leaf])
@@ -38,7 +41,11 @@ def test_they_are_groups(module: object) -> None:
 
 def test_runs_of_another_storage_are_others() -> None:
     scale = bench_index_scan.quick()
-    disk = bench.definition_of(scale, extension=False)
-    slow = bench.definition_of(scale, extension=False, read_delay_us=1000)
+    options = Options(
+        only=None, pairs=None, output=None, match=None, quick=True, resume=False,
+        markdown=False, huge_pages=False, extension=False,
+    )  # fmt: skip
+    disk = definition_of(options, scale, None)
+    slow = definition_of(dataclasses.replace(options, read_delay_us=1000), scale, None)
     assert disk != slow
     assert slow["read_delay_us"] == 1000

@@ -243,6 +243,7 @@ def test_report_of_pytest_that_broke_off(tmp_path: Path) -> None:
         (["test", "--server", "18-nonsense"], 2, 'no server "18-nonsense"'),
         (["test", "--pg-config", "/bin/true"], 2, "not a pg_config"),
         (["test", "--build-servers=nonsense"], 2, "assert or release"),
+        (["demo", "--json", "/nonexistent/demo.json"], 2, "no folder /nonexistent"),
         (["nonsense"], 2, "No such command"),
         (["doctor", "host=/nonexistent"], 2, "could not connect"),
         (["--help"], 0, "doctor"),
@@ -270,6 +271,19 @@ def test_old_results_go(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
     testing._remove_old(tmp_path)
     assert {place.name for place in tmp_path.iterdir()} == {*runs[2:], *others}
+
+
+def test_results_of_a_run_under_way_stay(tmp_path: Path) -> None:
+    runs = [f"20260101T0000{i:02}" for i in range(testing.KEEP_RESULTS + 2)]
+    for name in runs:
+        (tmp_path / name).mkdir()
+    held = testing._claim(tmp_path / runs[0])
+    assert held is not None
+    testing._remove_old(tmp_path)
+    assert {place.name for place in tmp_path.iterdir()} == {runs[0], *runs[2:]}
+    os.close(held)
+    testing._remove_old(tmp_path)
+    assert {place.name for place in tmp_path.iterdir()} == set(runs[2:])
 
 
 def test_runs_that_begin_at_once_have_folders_of_their_own(tmp_path: Path) -> None:
