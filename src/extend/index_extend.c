@@ -252,6 +252,7 @@ la_index_trim(Relation index)
 	BlockNumber nblocks = RelationGetNumberOfBlocks(index);
 	BlockNumber within = nblocks % RELSEG_SIZE;
 	struct stat found;
+	char		more;
 	char	   *path;
 	int			fd;
 
@@ -264,8 +265,13 @@ la_index_trim(Relation index)
 	fd = OpenTransientFile(path, O_RDWR | PG_BINARY);
 	if (fd < 0)
 		return;
-	/* To another length than it has?  Then something is not as we think. */
+
+	/*
+	 * To another length than it has, or with something behind its end?  Then
+	 * things are not as we think.
+	 */
 	if (fstat(fd, &found) == 0 && found.st_size == (off_t) within * BLCKSZ &&
+		pread(fd, &more, 1, found.st_size) == 0 &&
 		ftruncate(fd, found.st_size) != 0)
 		la_extend_count(&(LaExtendCounters) {.errors_total = 1});
 	CloseTransientFile(fd);

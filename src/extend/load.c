@@ -62,15 +62,21 @@
 static LaLoad *la_loads = NULL; /* the innermost first */
 
 /*
- * The load of a table, or NULL if there is none.
+ * The load that a row is of, which is inserted with some insert state; NULL if
+ * it is of none.  While the rows of a load are being inserted it is the
+ * innermost.  A trigger may fill the table as well, by a statement that is no
+ * load of ours: that has an insert state of its own.
  */
 LaLoad *
-la_load_of(Relation rel)
+la_load_of(Relation rel, BulkInsertState bistate)
 {
-	for (LaLoad *load = la_loads; load; load = load->outer)
-		if (load->rel == rel)
-			return load;
-	return NULL;
+	LaLoad	   *load = la_loads;
+
+	if (load == NULL || load->rel != rel)
+		return NULL;
+	if (load->bistate == NULL)
+		load->bistate = bistate;
+	return load->bistate == bistate ? load : NULL;
 }
 
 /*
@@ -443,6 +449,7 @@ la_load_attach(LaLoad *load, Oid relid)
 	load->toast_oid = rel->rd_rel->reltoastrelid;
 	load->owner = CurrentResourceOwner;
 	load->filled.first_new = RelationGetNumberOfBlocks(rel);
+	load->filled.context = CurTransactionContext;
 	load->has_attached = la_heap_am_attach(rel);
 	load->rel = rel;
 }

@@ -25,6 +25,7 @@ struct LaLoad
 {
 	LaLoad	   *outer;			/* of a statement that runs this one */
 	Relation	rel;			/* NULL: not known yet, or not ours */
+	BulkInsertState bistate;	/* the statement's; NULL before its first row */
 	bool		has_attached;	/* it is this load that stands before heap */
 	ResourceOwner owner;		/* has the relations open */
 	Oid			toast_oid;		/* its table for large values, or InvalidOid */
@@ -59,7 +60,7 @@ typedef struct LaInto
 extern void la_load_begin(LaLoad *load);
 extern void la_load_attach(LaLoad *load, Oid relid);
 extern void la_load_end(LaLoad *load, bool is_good);
-extern LaLoad *la_load_of(Relation rel);
+extern LaLoad *la_load_of(Relation rel, BulkInsertState bistate);
 extern void la_load_insert(LaLoad *load, TupleTableSlot *slot, CommandId cid,
 						   int options, BulkInsertState bistate);
 extern void la_load_multi_insert(LaLoad *load, TupleTableSlot **slots,

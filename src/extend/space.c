@@ -90,7 +90,7 @@ static TimestampTz la_retry_at = 0;
 typedef struct LaSpaceRun
 {
 	Relation	rel;
-	BlockNumber nblocks;		/* size that the caller has seen */
+	BlockNumber nblocks;		/* size that the caller has seen, or we */
 	LaSpaceRequest request;
 	bool		may_be_used;	/* to be returned, but for what is used */
 	LaSpace		space;
@@ -426,6 +426,7 @@ la_return_body(void *arg)
 		return;
 	la_record(run->rel, space->first, last);
 	FreeSpaceMapVacuumRange(run->rel, space->first, last + 1);
+	run->nblocks = RelationGetNumberOfBlocks(run->rel);
 }
 
 /*
@@ -454,6 +455,6 @@ la_space_return(Relation rel, BlockNumber first, BlockNumber last,
 		return;
 	la_extend_count(&(LaExtendCounters)
 					{.pages_returned_total = run.space.npages});
-	if (RelationGetNumberOfBlocks(rel) == last + 1)
+	if (run.nblocks == last + 1)
 		la_spare_note(rel, last);
 }

@@ -177,8 +177,13 @@ la_filled_note(LaFilledPages *filled, BlockNumber target,
 		filled->is_off = filled->size < LA_MIN_RING;
 		if (filled->is_off)
 			return;
-		filled->pages = MemoryContextAlloc(CurTransactionContext,
-										   filled->size * sizeof(BlockNumber));
+		filled->pages = MemoryContextAllocExtended(filled->context,
+												   filled->size *
+												   sizeof(BlockNumber),
+												   MCXT_ALLOC_NO_OOM);
+		filled->is_off = filled->pages == NULL;
+		if (filled->is_off)
+			return;
 	}
 	if (filled->npages > 0 && target > filled->last &&
 		target - filled->last <= LA_MAX_STEP)
@@ -384,11 +389,12 @@ la_write_around(LaWriteOrder *order, BlockNumber block)
 	if (la_copies == NULL)
 		la_copies = MemoryContextAllocAligned(TopMemoryContext,
 											  LA_MAX_WRITE_COMBINE_SIZE *
-											  BLCKSZ, PG_IO_ALIGN_SIZE, 0);
+											  BLCKSZ, PG_IO_ALIGN_SIZE,
+											  MCXT_ALLOC_NO_OOM);
 	order->first = block - block % RELSEG_SIZE % step;
 	order->end = order->first +
 		Min(step, RELSEG_SIZE - order->first % RELSEG_SIZE);
-	if (la_guard_run_once(la_write_body, order))
+	if (la_copies != NULL && la_guard_run_once(la_write_body, order))
 		return true;
 	la_extend_count(&(LaExtendCounters) {.errors_total = 1});
 	return false;

@@ -19,6 +19,7 @@
 typedef struct LaFilledPages
 {
 	bool		is_off;			/* an error was met, or there is no ring */
+	MemoryContext context;		/* of the (sub)transaction that loads */
 	BlockNumber first_new;		/* what the table had before is not noted */
 	uint32		size;			/* room: as many as the ring; 0: none yet */
 	uint32		oldest;			/* its place */
@@ -27,7 +28,7 @@ typedef struct LaFilledPages
 	bool		is_full;		/* the ring has come round */
 	uint32		next_early;		/* pages, with which more may be written */
 	int			njumps;			/* to another page than the next few */
-	BlockNumber *pages;			/* go with the transaction, or before */
+	BlockNumber *pages;			/* go with the context, or before */
 } LaFilledPages;
 
 #if LA_HAVE_WRITE_RUNS

@@ -43,7 +43,7 @@ la_tuple_insert(Relation rel, TupleTableSlot *slot, CommandId cid, int options,
 
 	if (bistate == NULL)
 		la_insert_at_target(rel, slot, cid, options);
-	else if ((load = la_load_of(rel)) != NULL)
+	else if ((load = la_load_of(rel, bistate)) != NULL)
 		la_load_insert(load, slot, cid, options, bistate);
 	else
 		GetHeapamTableAmRoutine()->tuple_insert(rel, slot, cid, options,
@@ -54,7 +54,7 @@ static void
 la_multi_insert(Relation rel, TupleTableSlot **slots, int nslots,
 				CommandId cid, int options, BulkInsertState bistate)
 {
-	LaLoad	   *load = bistate ? la_load_of(rel) : NULL;
+	LaLoad	   *load = bistate ? la_load_of(rel, bistate) : NULL;
 
 	if (load)
 		la_load_multi_insert(load, slots, nslots, cid, options, bistate);

@@ -6,7 +6,8 @@ import os
 import re
 import subprocess
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -434,6 +435,18 @@ class LogWatch:
             for line in self.text().splitlines()
             if SUSPICIOUS.search(line) and not any(p.search(line) for p in self.allowed)
         ]
+
+
+@contextmanager
+def at_work(*tasks: Callable[[], object], seconds: float = 120) -> Iterator[None]:
+    """Have tasks done beside a block of code; at its end, wait for them, and fail as they did."""
+    with ThreadPoolExecutor(len(tasks)) as pool:
+        futures = [pool.submit(task) for task in tasks]
+        try:
+            yield
+        finally:
+            for future in futures:
+                future.result(seconds)
 
 
 def signal_backend(pid: int, name: str) -> None:

@@ -8,7 +8,6 @@ looks at the table in the middle of a load.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -42,6 +41,7 @@ from extend_support import (
 )
 from support import (
     Connection,
+    at_work,
     connect,
     need_extensions,
     no_timeout,
@@ -231,10 +231,11 @@ def test_pages_are_not_read_back(connection: Connection) -> None:
     """Where others have to be written out for them they are in shared buffers, too."""
     connection.execute("CREATE TABLE filled (a int, b text)")
     before = pages_read(connection)
-    connection.execute(
-        "INSERT INTO filled SELECT i, repeat('x', 100)"
-        " FROM generate_series(1, 1000) i, generate_series(1, 1000) j"
-    )
+    with grows(connection):
+        connection.execute(
+            "INSERT INTO filled SELECT i, repeat('x', 100)"
+            " FROM generate_series(1, 1000) i, generate_series(1, 1000) j"
+        )
     read = pages_read(connection) - before
     found = value(connection, f"SELECT pg_relation_size('filled') / {BLOCK}")
     # Twice what fits.
@@ -509,22 +510,13 @@ def test_many_sessions(loaded: Cluster, connection: Connection, how: str) -> Non
         "rows": "DO $$BEGIN FOR i IN 1..20000 LOOP"
         " INSERT INTO filled VALUES (i, repeat('x', 300)); COMMIT; END LOOP; END$$",
     }
-    failures: list[Exception] = []
 
     def fill() -> None:
-        try:
-            with connect(loaded) as other:
-                other.execute(statements[how])
-        except Exception as error:
-            failures.append(error)
+        with connect(loaded) as other:
+            other.execute(statements[how])
 
-    threads = [threading.Thread(target=fill) for _ in range(4)]
-    with grows(connection, "server"):
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    assert failures == []
+    with grows(connection, "server"), at_work(*[fill] * 4):
+        pass
     expected = 4 * (20000 if how == "rows" else ROWS)
     assert value(connection, "SELECT count(*) FROM filled") == expected
     found = pages(connection, "filled")

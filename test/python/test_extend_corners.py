@@ -274,3 +274,55 @@ def test_stopped_on_the_way(connection: Connection, name: str, how: str) -> None
         assert pages(connection, table).lost == 0
         sound(connection, table)
     connection.execute("DROP MATERIALIZED VIEW IF EXISTS seen")
+
+
+# The row "go" has a trigger fill the table by another COPY, which goes through a parent
+# table or not, and fails.
+GOES = """
+CREATE OR REPLACE FUNCTION goes() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF NEW.b = 'go' THEN
+        BEGIN
+            EXECUTE format('COPY %I FROM %L', TG_ARGV[0], TG_ARGV[1]);
+            RAISE EXCEPTION 'enough';
+        EXCEPTION WHEN raise_exception THEN
+            NULL;
+        END;
+    END IF;
+    RETURN NEW;
+END $$
+"""
+
+
+@pytest.mark.parametrize("place", ["first", "later"])
+@pytest.mark.parametrize("inner", ["filled", "filled_0"])
+def test_copy_in_a_trigger(
+    corners: Cluster, connection: Connection, inner: str, place: str
+) -> None:
+    """What another COPY does to the table on the way is none of a load's business."""
+    go = "SELECT 0 AS a, 'go' AS b"
+    some = "SELECT * FROM (SELECT * FROM source LIMIT 30000) s"
+    both = (go, some) if place == "first" else (some, go, some)
+    connection.execute(f"COPY ({' UNION ALL '.join(both)}) TO '{corners.dir}/go.copy'")
+    connection.execute(GOES)
+    script(
+        connection,
+        f"""
+        CREATE TABLE filled (a int, b text) PARTITION BY RANGE (a);
+        CREATE TABLE filled_0 PARTITION OF filled DEFAULT;
+        CREATE TRIGGER goes BEFORE INSERT ON filled_0 FOR EACH ROW
+            EXECUTE FUNCTION goes('{inner}', '{corners.dir}/source.copy')
+        """,
+    )
+    if inner == "filled_0":
+        # The inner one is no load of its own.
+        connection.execute("ALTER FUNCTION goes() SET pg_lookahead.heap_extend_size = 0")
+    before = counters(connection)["added"]
+    connection.execute(f"COPY filled_0 FROM '{corners.dir}/go.copy'")
+    # The state that brings the first row is taken for the load's.
+    assert counters(connection)["added"] > before or (inner, place) == ("filled_0", "first")
+    assert value(connection, "SELECT count(*) FROM filled_0") == both.count(some) * 30000 + 1
+    sound(connection, "filled_0")
+    connection.execute("VACUUM filled_0")
+    assert pages(connection, "filled_0").lost == 0
+    connection.execute("DROP TABLE filled; DROP FUNCTION goes")

@@ -6,7 +6,6 @@ lives on such room grows for ever; nor may VACUUM want them back.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
@@ -31,7 +30,7 @@ from extend_support import (
     on,
     pages,
 )
-from support import Connection, connect, until, value
+from support import Connection, at_work, connect, until, value
 
 # Pages of a table that one page of its free space map is for.
 MAP_PAGE = 4069
@@ -175,24 +174,18 @@ def load_around_vacuum(loaded: Cluster, connection: Connection, statement: str) 
     )
     connection.execute("SELECT pg_advisory_lock(77)")
 
-    failures: list[Exception] = []
-
     def fill() -> None:
-        try:
-            with connect(loaded) as other:
-                other.execute(statement)
-        except Exception as error:
-            failures.append(error)
+        with connect(loaded) as other, grows(other):
+            other.execute(statement)
 
-    thread = threading.Thread(target=fill)
-    thread.start()
     waiting = "SELECT FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
-    until(connection, f"EXISTS ({waiting})", 30)
-    connection.execute("VACUUM filled")
-    free = int(value(connection, "SELECT sum(avail) FROM free_space('filled')"))
-    connection.execute("SELECT pg_advisory_unlock(77)")
-    thread.join()
-    assert failures == []
+    with at_work(fill):
+        try:
+            until(connection, f"EXISTS ({waiting})", 30)
+            connection.execute("VACUUM filled")
+            free = int(value(connection, "SELECT sum(avail) FROM free_space('filled')"))
+        finally:
+            connection.execute("SELECT pg_advisory_unlock(77)")
     return free
 
 
@@ -230,9 +223,12 @@ def test_copies_that_fail(loaded: Cluster, connection: Connection, filled: int) 
     for _ in range(3):
         connection.execute("INSERT INTO filled SELECT * FROM source")
     before = pages(connection, "filled")
+    added = counters(connection)["added"]
     with pytest.raises(psycopg.errors.InvalidTextRepresentation):
         connection.execute(f"COPY filled FROM '{loaded.dir}/some.copy'")
     after = pages(connection, "filled")
+    # There may be spare pages for the first ones.
+    assert counters(connection)["added"] > added or filled < 1000
     assert after.size <= before.size + 2 * filled + 2 * AT_LEAST_BUFFERED, (before, after)
 
 
@@ -284,6 +280,7 @@ def test_vacuum_leaves_small_tables(connection: Connection, some: int) -> None:
     for _ in range(15_000, some, 200):
         connection.execute("INSERT INTO filled SELECT * FROM source LIMIT 200")
     before = pages(connection, "filled")
+    assert before.spare > 0 or some == 15_000, before
     connection.execute("VACUUM filled")
     assert pages(connection, "filled").size == before.size, before
 

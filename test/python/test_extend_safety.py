@@ -10,6 +10,7 @@ import os
 import subprocess
 import threading
 import time
+from functools import partial
 from pathlib import Path
 
 import psycopg
@@ -29,13 +30,23 @@ from extend_support import (
     answer,
     cluster_with_source,
     counters,
+    grows,
     off,
     on,
     pages,
     sound,
     tidy,
 )
-from support import Connection, connect, has_extension, rows, script, signal_backend, value
+from support import (
+    Connection,
+    at_work,
+    connect,
+    has_extension,
+    rows,
+    script,
+    signal_backend,
+    value,
+)
 
 SEGMENT = 1 << 30
 
@@ -329,33 +340,29 @@ def test_standby_and_backup(own_cluster: NewCluster, server: Server) -> None:
             while not stop.is_set():
                 other.execute(statement)
 
-    threads = [
-        threading.Thread(target=fill, args=(text,))
-        for text in (
-            "INSERT INTO filled SELECT * FROM source LIMIT 20000",
-            f"COPY filled FROM '{primary.dir}/source.copy'",
-        )
-    ]
-    for thread in threads:
-        thread.start()
+    loads = (
+        "INSERT INTO filled SELECT * FROM source LIMIT 20000",
+        f"COPY filled FROM '{primary.dir}/source.copy'",
+    )
     standby = own_cluster(LOADS, start=False)
-    try:
-        subprocess.run(["rm", "-rf", str(standby.data)], check=True)
-        done = privilege.run(
-            [server.bindir / "pg_basebackup", "-D", standby.data, "-h", primary.socket_dir,
-             "-p", str(PORT), "-U", "postgres", "-X", "stream", "-R", "-c", "fast"],
-            cwd=primary.dir, capture_output=True,
-        )  # fmt: skip
-        assert done.returncode == 0, done.stderr
-    finally:
-        time.sleep(0.3)
-        stop.set()
-        for thread in threads:
-            thread.join()
+    subprocess.run(["rm", "-rf", str(standby.data)], check=True)
+    with connect(primary) as connection, grows(connection, "server"):
+        with at_work(*(partial(fill, text) for text in loads)):
+            try:
+                done = privilege.run(
+                    [server.bindir / "pg_basebackup", "-D", standby.data, "-h", primary.socket_dir,
+                     "-p", str(PORT), "-U", "postgres", "-X", "stream", "-R", "-c", "fast"],
+                    cwd=primary.dir, capture_output=True,
+                )  # fmt: skip
+                assert done.returncode == 0, done.stderr
+                time.sleep(0.3)
+            finally:
+                stop.set()
     standby.start()
     with connect(primary) as connection:
         target = value(connection, "SELECT pg_current_wal_flush_lsn()")
         expected = answer(connection, "filled")
+        assert int(str(expected[0])) > ROWS
     with connect(standby) as connection:
         for _ in range(300):
             if value(connection, "SELECT pg_last_wal_replay_lsn() >= %s::pg_lsn", (target,)):

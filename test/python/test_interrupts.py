@@ -36,6 +36,7 @@ from support import (
     session,
     settings,
     signal_backend,
+    until,
     use,
     value,
 )
@@ -154,9 +155,19 @@ class Background:
         return self.error
 
 
+def until_active(other: Connection, pid: int) -> None:
+    """Wait until the query of a session has come to its backend."""
+    until(
+        other,
+        f"EXISTS (SELECT FROM pg_stat_activity WHERE pid = {pid} AND state = 'active'"
+        " AND query LIKE '%FROM ends%')",
+    )
+
+
 def test_cancel(tables: Cluster, variant: Variant) -> None:
     with start(tables, variant) as connection, connect(tables) as other:
         query = Background(connection, SLOW)
+        until_active(other, connection.info.backend_pid)
         time.sleep(0.3)
         assert value(other, "SELECT pg_cancel_backend(%s)", (connection.info.backend_pid,))
         assert isinstance(query.join(), psycopg.errors.QueryCanceled)
@@ -315,7 +326,14 @@ def crashing(own_cluster: NewCluster) -> Callable[[Variant], Cluster]:
     return get
 
 
-def wait_until_up(cluster: Cluster) -> None:
+def wait_until_back(cluster: Cluster, log: LogWatch, crashes: int) -> None:
+    """Wait until the server has gone through so many crashes, and lets sessions in again."""
+    for _ in range(300):
+        if log.text().count("reinitializing") >= crashes:
+            break
+        time.sleep(0.1)
+    else:
+        raise AssertionError("the server did not notice")
     for _ in range(300):
         try:
             connect(cluster).close()
@@ -332,8 +350,8 @@ def test_sigkill(crashing: Callable[[Variant], Cluster], variant: Variant) -> No
         r"terminated by signal 9|recovery|not yet accepting|because of crash of another"
         r"|terminating connection|shutting down|starting up"
     )
-    with LogWatch(cluster, allowed=[expected]):
-        for query in (SLOW, SCAN):
+    with LogWatch(cluster, allowed=[expected]) as log:
+        for crashes, query in enumerate((SLOW, SCAN), 1):
             connection = start(cluster, variant)
             pid = connection.info.backend_pid
             background = Background(connection, query)
@@ -341,8 +359,7 @@ def test_sigkill(crashing: Callable[[Variant], Cluster], variant: Variant) -> No
             signal_backend(pid, "KILL")
             background.join()
             connection.close()
-            time.sleep(0.2)
-            wait_until_up(cluster)
+            wait_until_back(cluster, log, crashes)
         with start(cluster, variant) as connection:
             check(cluster, connection)
 

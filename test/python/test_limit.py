@@ -12,6 +12,7 @@ from support import (
     Connection,
     cold_index,
     connect,
+    evict_tablespaces,
     gained,
     ice_cold,
     plan_nodes,
@@ -19,6 +20,7 @@ from support import (
     rows,
     script,
     settings,
+    slow_tablespace,
     value,
 )
 
@@ -111,3 +113,21 @@ def test_rows_are_right(defaults: Cluster) -> None:
             with gained(connection):
                 found = rows(connection, query)
             assert found == [(i, 1 if i % 10 == 0 else 120) for i in range(1, n + 1)]
+
+
+def test_where_every_read_waits(new_cluster: NewCluster) -> None:
+    """Short ones are left alone because they are short, and not because nothing waits."""
+    cluster = new_cluster({"pg_lookahead.start_after": "8"})
+    with slow_tablespace(cluster, read_us=1000):
+        with connect(cluster) as connection:
+            script(connection, f"{SETUP}; ALTER TABLE few SET TABLESPACE slow")
+        for n in (1, 2, 4, 8, 200):
+            cluster.restart()
+            evict_tablespaces(cluster)
+            with connect(cluster) as connection:
+                settings(connection, **INDEX_SCANS)
+                query = QUERIES["forward"].format(n=n)
+                require_node(connection, query, "Index Scan", "few_a")
+                with gained(connection) as change:
+                    assert len(rows(connection, query)) == n
+                assert (change.scans > 0) == (n == 200), n

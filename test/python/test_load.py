@@ -19,6 +19,7 @@ from support import (
     cold,
     connect,
     gained,
+    plan_nodes,
     require_node,
     rows,
     script,
@@ -98,7 +99,9 @@ def test_load_under_an_open_cursor(bare: Cluster) -> None:
         connection.execute("LOAD 'pg_lookahead'")
         connection.execute("SET LOCAL pg_lookahead.start_after = 0")
         # The same index is now also scanned by a query that is followed.
-        assert rows(connection, SCAN) == ALL_ROWS
+        with gained(connection) as change:
+            assert rows(connection, SCAN) == ALL_ROWS
+        assert change.scans == 1
         assert rows(connection, "FETCH 100 FROM c") == ALL_ROWS[100:200]
         assert rows(connection, "FETCH BACKWARD 50 FROM c") == ALL_ROWS[149:199][::-1]
         connection.execute("COMMIT")
@@ -171,6 +174,17 @@ def test_parallel_workers_load_it_too(bare: Cluster) -> None:
         cold(connection, "loaded")
         with gained(connection):
             assert rows(connection, query) == [(2000, 200000)]
+        # Every process of a plan, if the leader takes no part.
+        connection.execute(
+            "CREATE OR REPLACE FUNCTION knows_ours() RETURNS int LANGUAGE plpgsql PARALLEL SAFE AS"
+            " $$BEGIN RETURN count(*) FROM pg_settings"
+            " WHERE name = 'pg_lookahead.enabled'; END$$"
+        )
+        settings(connection, parallel_leader_participation="off")
+        query = "SELECT min(knows_ours()) FROM loaded WHERE a < 20"
+        nodes = plan_nodes(connection, query, ", ANALYZE")
+        assert any(node.get("Workers Launched", 0) > 0 for node in nodes), nodes
+        assert value(connection, query) == 1
 
 
 @pytest.mark.parametrize("name", ["cursors", "explain", "stayout"])

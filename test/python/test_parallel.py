@@ -225,12 +225,13 @@ def test_cursor(cluster: Cluster, variant: Variant) -> None:
         expected = rows_without(connection, query)
         use(connection, variant)
         cold(connection, "shared_out")
-        with gained(connection):
+        with gained(connection) as change:
             connection.execute("BEGIN")
             connection.execute(f"DECLARE c NO SCROLL CURSOR FOR {query}")
             found = rows(connection, "FETCH 10 FROM c") + rows(connection, "FETCH ALL FROM c")
             connection.execute("COMMIT")
         assert found == expected
+        assert (change.blocks_issued > 0) == variant.reads
 
 
 def test_no_worker_to_be_had(cluster: Cluster, variant: Variant) -> None:

@@ -645,7 +645,7 @@ def test_subtransactions_under_a_cursor(tables: Cluster, method: str) -> None:
 
 
 def test_table_of_a_subtransaction(tables: Cluster) -> None:
-    """A table that is rolled back while the service reads it."""
+    """One that this transaction has made is locked by it, so workers are not asked to read it."""
     with connect(tables) as connection:
         scanning(connection)
         connection.execute("BEGIN")
@@ -656,8 +656,25 @@ def test_table_of_a_subtransaction(tables: Cluster) -> None:
             )
             connection.execute("DECLARE c CURSOR FOR SELECT * FROM brief")
             assert len(rows(connection, "FETCH 300 FROM c")) == 300
-            connection.execute("ROLLBACK TO s")
             assert rows(connection, "TABLE pg_stat_lookahead_owners") == []
+            connection.execute("ROLLBACK TO s")
+        connection.execute("COMMIT")
+
+
+def test_cursor_of_a_subtransaction(tables: Cluster) -> None:
+    """The slot of a scan goes with the subtransaction that the scan is of."""
+    owners = "TABLE pg_stat_lookahead_owners"
+    with connect(tables) as connection:
+        scanning(connection)
+        cold(connection, "long")
+        connection.execute("BEGIN")
+        for _ in range(5):
+            connection.execute("SAVEPOINT s")
+            connection.execute(f"DECLARE c CURSOR FOR {SCAN}")
+            assert len(rows(connection, "FETCH 300 FROM c")) == 300
+            assert len(rows(connection, owners)) == 1
+            connection.execute("ROLLBACK TO s")
+            assert rows(connection, owners) == []
         connection.execute("COMMIT")
 
 
@@ -952,7 +969,6 @@ LEFT_ALONE = {
     "small": (SCAN, {"pg_lookahead__min_table_size": "1GB"}),
     "serializable": (SCAN, {"default_transaction_isolation": "serializable"}),
     "catalog": ("SELECT loid FROM pg_largeobject", {}),
-    "backward": (None, {}),
 }
 
 
@@ -971,17 +987,25 @@ def test_left_alone(tables: Cluster, name: str) -> None:
             )
             assert blocks_of(connection, "pg_largeobject") > MIN_BLOCKS
         with gained(connection) as change:
-            if query is None:
-                # From its end, to which it is moved unseen.
-                connection.execute("BEGIN")
-                connection.execute(f"DECLARE c SCROLL CURSOR FOR {SCAN}")
-                settings(connection, pg_lookahead__enabled="off")
-                switch(connection, on=True)
-                assert len(rows(connection, "FETCH BACKWARD ALL FROM c")) == 0
-                connection.execute("COMMIT")
-            else:
-                assert rows(connection, query)
+            assert rows(connection, query)
         assert change.blocks_issued == change.scans == 0
+
+
+def test_backward(tables: Cluster) -> None:
+    """On the way back nothing is asked for, though most has to be read again."""
+    with connect(tables) as connection, connect(tables) as other:
+        scanning(connection)
+        expected = rows(connection, SCAN)
+        cold(connection, "long")
+        connection.execute("BEGIN")
+        connection.execute(f"DECLARE c SCROLL CURSOR FOR {SCAN}")
+        before = read_by_workers(other)
+        connection.execute("MOVE FORWARD ALL FROM c")
+        between = read_by_workers(other)
+        assert between > before
+        assert rows(connection, "FETCH BACKWARD ALL FROM c") == expected[::-1]
+        assert read_by_workers(other) == between
+        connection.execute("COMMIT")
 
 
 def test_a_scan_that_does_not_wait(tables: Cluster) -> None:

@@ -38,7 +38,7 @@ from support import (
     value,
 )
 from test_errors import spoil
-from test_interrupts import wait_until_up
+from test_interrupts import wait_until_back
 from test_standby import caught_up, evict_all, standby_from
 
 WORKERS = 2
@@ -221,15 +221,15 @@ def test_recent_figures(own_cluster: NewCluster) -> None:
         serving(connection)
         before, start = io(connection), time.monotonic()
         seen = []
-        while time.monotonic() < start + 3:
+        while time.monotonic() < start + 60:
             cold(connection, "served")
             assert rows(connection, SCAN) == ALL_ROWS
             seen.append(status(other))
-        seconds = time.monotonic() - start
-        per_second = (io(connection).read - before.read) / seconds
-        shown = sum(one["blks_read_ps"] for one in seen[1:]) / len(seen[1:])
-        assert per_second > 0
-        assert per_second / 4 < shown < per_second * 4
+            if time.monotonic() > start + 3 and any(one["blks_read_ps"] > 0 for one in seen):
+                break
+        # In no interval more than in all; each is a fifth of a second or longer.
+        read = io(connection).read - before.read
+        assert 0 < max(one["blks_read_ps"] for one in seen) <= 5 * read
         assert all(one["io_read_ps"] <= one["blks_read_ps"] for one in seen)
         assert any(one["avg_io_latency_ps"] > 0 for one in seen)
         # What was lately has been, after two intervals without work.
@@ -614,6 +614,9 @@ def endless(cluster: Cluster) -> tuple[threading.Thread, threading.Event, list[B
                 while not stop.is_set():
                     cold(connection, "served")
                     assert rows(connection, SCAN) == ALL_ROWS
+        except psycopg.errors.QueryCanceled as error:
+            # By statement_timeout: it hung.
+            failures.append(error)
         except psycopg.OperationalError:
             pass
         except BaseException as error:
@@ -628,8 +631,8 @@ def endless(cluster: Cluster) -> tuple[threading.Thread, threading.Event, list[B
 @pytest.mark.parametrize("how", ["kill", "immediate", "fast"])
 def test_busy_when_the_server_goes(own_cluster: NewCluster, how: str) -> None:
     cluster = make(own_cluster, restart_after_crash="on")
-    with LogWatch(cluster, allowed=[CRASH]):
-        for _ in range(2):
+    with LogWatch(cluster, allowed=[CRASH]) as log:
+        for n in (1, 2):
             with connect(cluster) as connection:
                 all_up(connection)
                 pids = worker_pids(connection)
@@ -637,8 +640,7 @@ def test_busy_when_the_server_goes(own_cluster: NewCluster, how: str) -> None:
             began = time.monotonic()
             if how == "kill":
                 signal_backend(random.Random(seed()).choice(pids), "KILL")
-                time.sleep(0.3)
-                wait_until_up(cluster)
+                wait_until_back(cluster, log, n)
             else:
                 cluster.restart(how)
             assert time.monotonic() - began < 20
@@ -919,11 +921,10 @@ def test_damage_that_is_put_up_with(own: Cluster, server: Server, setting: str, 
     last, _ = damaged(own, "checksum")
     query = "SELECT a, length(filler) FROM damaged WHERE a > 0"
     notices: list[str | None] = []
+    if where == "file":
+        own.configure({**own.conf, setting: "on"})
+        own.restart()
     with LogWatch(own, allowed=[EXPECTED]), connect(own) as connection:
-        if where == "file":
-            connection.execute(f"ALTER SYSTEM SET {setting} = on")
-            value(connection, "SELECT pg_reload_conf()")
-            time.sleep(0.5)
         serving(connection, enable_indexscan="off", enable_bitmapscan="on")
         if where == "session":
             connection.execute(f"SET {setting} = on")

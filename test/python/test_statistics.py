@@ -147,6 +147,7 @@ def test_explain_of_cold_data(cluster: Cluster, variant: Variant, name: str) -> 
             cold_index(connection, *indexes)
             with gained(connection) as change:
                 top = explained(connection, query)[0]
+            assert (change.scans > 0) == enabled
         found.append((top["Shared Read Blocks"], top["Shared Hit Blocks"]))
     (read_without, hit_without), (read_with, hit_with) = found
     # What was looked ahead in vain was read as well: blocks of the table by aio,
@@ -169,7 +170,9 @@ def test_block_statistics(cluster: Cluster, variant: Variant) -> None:
             rows(connection, QUERIES["range"])
             connection.execute("SELECT pg_stat_force_next_flush()")
             connection.execute("SELECT pg_stat_reset()")
-            rows(connection, QUERIES["range"])
+            with gained(connection) as change:
+                rows(connection, QUERIES["range"])
+            assert (change.scans > 0) == enabled
             connection.execute("SELECT pg_stat_force_next_flush()")
             found.append(rows(connection, BLOCKS))
     assert found[0] == found[1]
