@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import threading
-
 import pytest
 from lookahead.cluster import Cluster
 
 from conftest import NewCluster
 from support import (
     INDEX_SCANS,
+    at_work,
     connect,
     rows,
     script,
@@ -46,23 +45,15 @@ def table(cluster: Cluster) -> Cluster:
 
 def test_sessions_add_up(table: Cluster) -> None:
     """Eight sessions at once; not one scan is lost."""
-    failures: list[BaseException] = []
 
     def scan() -> None:
-        try:
-            with connect(table) as connection:
-                settings(connection, **INDEX_SCANS)
-                for _ in range(25):
-                    rows(connection, SCAN)
-        except BaseException as error:
-            failures.append(error)
+        with connect(table) as connection:
+            settings(connection, **INDEX_SCANS)
+            for _ in range(25):
+                rows(connection, SCAN)
 
-    threads = [threading.Thread(target=scan) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not failures
+    with at_work(*[scan] * 8):
+        pass
     with connect(table) as connection:
         scans, windows, blocks, unaccounted = rows(connection, COUNTERS)[0]
         assert scans == 200

@@ -24,6 +24,7 @@ from conftest import NewCluster
 from support import (
     Connection,
     LogWatch,
+    at_work,
     connect,
     has_extension,
     rows,
@@ -346,15 +347,9 @@ def test_interrupted(built: Cluster, connection: Connection, how: str, kind: str
 
 def test_killed_worker(built: Cluster, connection: Connection) -> None:
     """Told to go by somebody else, it goes, and the build does not mind."""
-    result = []
     with connect(built) as other:
-        thread = threading.Thread(
-            target=lambda: result.append(other.execute("CREATE INDEX made ON source (c, b)"))
-        )
-        thread.start()
-        os.kill(a_worker(built), 15)
-        thread.join()
-    assert result
+        with at_work(lambda: other.execute("CREATE INDEX made ON source (c, b)")):
+            os.kill(a_worker(built), 15)
     tidy(built, connection, "made")
     sound(connection, "made")
 
@@ -364,26 +359,19 @@ def test_writers(built: Cluster, connection: Connection) -> None:
     """Rows come while the index is built, and while its space is returned."""
     connection.execute("CREATE TABLE busy AS SELECT * FROM source")
     over = threading.Event()
-    failures: list[Exception] = []
 
     def write() -> None:
-        try:
-            with connect(built) as other:
-                while not over.is_set():
-                    other.execute("INSERT INTO busy SELECT * FROM source LIMIT 500")
-        except psycopg.Error as error:
-            failures.append(error)
+        with connect(built) as other:
+            while not over.is_set():
+                other.execute("INSERT INTO busy SELECT * FROM source LIMIT 500")
 
-    threads = [threading.Thread(target=write) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    connection.execute("CREATE INDEX CONCURRENTLY made ON busy (b)")
-    for _ in range(2):
-        connection.execute("REINDEX INDEX CONCURRENTLY made")
-    over.set()
-    for thread in threads:
-        thread.join()
-    assert not failures
+    with at_work(write, write):
+        try:
+            connection.execute("CREATE INDEX CONCURRENTLY made ON busy (b)")
+            for _ in range(2):
+                connection.execute("REINDEX INDEX CONCURRENTLY made")
+        finally:
+            over.set()
     no_worker(built)
     sound(connection, "made")
     count = value(connection, "SELECT count(*) FROM busy")

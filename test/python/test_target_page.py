@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 from lookahead.cluster import Cluster
@@ -28,6 +29,7 @@ from extend_support import (
 )
 from support import (
     Connection,
+    at_work,
     comes_with,
     connect,
     has_extension,
@@ -268,37 +270,28 @@ def test_same_rows(filling: Cluster, connection: Connection, name: str) -> None:
 def test_beside_vacuum(filling: Cluster, connection: Connection, name: str) -> None:
     """Pages that others clean up, and pages that leave shared buffers."""
     stop = threading.Event()
-    failures: list[Exception] = []
 
     def repeat(statement: str) -> None:
-        try:
-            with connect(filling) as other:
-                while not stop.is_set():
-                    other.execute(statement)
-        except Exception as error:
-            failures.append(error)
+        with connect(filling) as other:
+            while not stop.is_set():
+                other.execute(statement)
 
     connection.execute("CREATE TABLE other (a int, b text)")
-    threads = [
-        threading.Thread(target=repeat, args=(statement,))
-        for statement in (
-            "VACUUM (FREEZE, DISABLE_PAGE_SKIPPING) filled",
-            "DELETE FROM filled WHERE a % 7 = 0 AND b IS NOT NULL",
-            "SELECT count(*) FROM source",
-            "INSERT INTO other SELECT * FROM source LIMIT 10000",
-        )
-    ]
     load(connection, filling, LOADS_OF_ONE_TABLE[name], "filled")
-    for thread in threads:
-        thread.start()
-    try:
-        for i in range(5):
-            connection.execute(f"INSERT INTO filled SELECT a + {(i + 1) * ROWS}, NULL FROM source")
-    finally:
-        stop.set()
-        for thread in threads:
-            thread.join()
-    assert failures == []
+    beside = (
+        "VACUUM (FREEZE, DISABLE_PAGE_SKIPPING) filled",
+        "DELETE FROM filled WHERE a % 7 = 0 AND b IS NOT NULL",
+        "SELECT count(*) FROM source",
+        "INSERT INTO other SELECT * FROM source LIMIT 10000",
+    )
+    with at_work(*(partial(repeat, statement) for statement in beside)):
+        try:
+            for i in range(5):
+                connection.execute(
+                    f"INSERT INTO filled SELECT a + {(i + 1) * ROWS}, NULL FROM source"
+                )
+        finally:
+            stop.set()
     assert value(connection, "SELECT count(*) FROM filled WHERE b IS NULL") == 5 * ROWS
     sound(connection, "filled", "other")
 
@@ -319,19 +312,19 @@ def test_nothing_is_pinned_between_rows(filling: Cluster, connection: Connection
                     "INSERT INTO filled SELECT held(i), 'x' FROM generate_series(1, 60) i"
                 )
 
-        thread = threading.Thread(target=fill)
-        thread.start()
-        until(
-            connection,
-            "count(*) = 1 FROM pg_stat_activity WHERE wait_event = 'advisory'",
-        )
-        assert size(connection, "filled") == 1
-        if comes_with(connection, "pg_buffercache"):
-            assert pins(connection, "filled") == []
-        cleaner.execute("SET statement_timeout = '20s'")
-        cleaner.execute("VACUUM (FREEZE, DISABLE_PAGE_SKIPPING) filled")
-        holder.execute("SELECT pg_advisory_unlock(7)")
-        thread.join()
+        with at_work(fill):
+            try:
+                until(
+                    connection,
+                    "count(*) = 1 FROM pg_stat_activity WHERE wait_event = 'advisory'",
+                )
+                assert size(connection, "filled") == 1
+                if comes_with(connection, "pg_buffercache"):
+                    assert pins(connection, "filled") == []
+                cleaner.execute("SET statement_timeout = '20s'")
+                cleaner.execute("VACUUM (FREEZE, DISABLE_PAGE_SKIPPING) filled")
+            finally:
+                holder.execute("SELECT pg_advisory_unlock(7)")
     assert value(connection, "SELECT count(*) FROM filled") == 60
     sound(connection, "filled")
 

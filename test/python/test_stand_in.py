@@ -1,4 +1,4 @@
-"""Other extensions: one that stands in for an index before us, one with tables of its own."""
+"""Another extension stands in for an index's access method before us: it is still asked."""
 
 from __future__ import annotations
 
@@ -92,38 +92,3 @@ def test_after_an_index_of_the_usual_kind(connection: Connection) -> None:
     # The end, and the planner's questions for the least and the greatest key.
     assert ROWS < asked(connection, "tuples") <= ROWS + 3
     assert change.blocks_issued == 0
-
-
-OTHER_TABLE = f"""
-CREATE FUNCTION la_other_am_handler(internal) RETURNS table_am_handler
-    AS 'la_other_am' LANGUAGE C;
-CREATE ACCESS METHOD other_heap TYPE TABLE HANDLER la_other_am_handler;
-CREATE TABLE other (a int, filler text) USING other_heap WITH (fillfactor = 20);
-INSERT INTO other SELECT i, repeat('x', 100) FROM generate_series(1, {ROWS}) i
- ORDER BY md5(i::text);
-CREATE INDEX other_a ON other (a);
-ANALYZE other
-"""
-
-
-@pytest.mark.parametrize("kind", ["Index Scan", "Index Only Scan", "Bitmap Heap Scan"])
-def test_tables_that_are_not_heaps(cluster: Cluster, kind: str) -> None:
-    """Their scans by an index are left alone."""
-    what = "count(*)" if kind == "Index Only Scan" else "count(*), sum(length(filler))"
-    query = f"SELECT {what} FROM other WHERE a > 0"
-    with connect(cluster) as connection:
-        script(connection, OTHER_TABLE)
-        try:
-            settings(connection, **(BITMAP_SCANS if kind.startswith("Bitmap") else INDEX_SCANS))
-            if kind == "Index Only Scan":
-                settings(connection, enable_indexonlyscan="on")
-            require_node(connection, query, kind)
-            cold(connection, "other")
-            with gained(connection) as change:
-                assert rows(connection, query)[0][0] == ROWS
-            assert change.scans == change.blocks_issued == 0
-        finally:
-            script(
-                connection,
-                "DROP ACCESS METHOD other_heap CASCADE; DROP FUNCTION la_other_am_handler",
-            )
