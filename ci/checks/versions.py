@@ -14,6 +14,14 @@ NAME = "pg_lookahead"
 HEADING = re.compile(r"^## (.*)$", re.MULTILINE)
 RELEASE = re.compile(r"(\d+\.\d+\.\d+) \((unreleased|\d{4}-\d{2}-\d{2})\)")
 
+# File, what of it says the version, and the pattern that finds it.
+PLACES = (
+    ("src/report/views.c", "LA_VERSION", r'^#define LA_VERSION "(.*)"$'),
+    ("debian/changelog", "the newest entry", r"\A\S+ \((.*)-\d\S*\) "),
+    ("docs/reference.md", "first paragraph", rf"^Everything of {NAME} (\S+) that"),
+    ("tool/lookahead/__init__.py", "__version__", r'^__version__ = "(.*)"$'),
+)
+
 
 def find(root: Path, name: str, pattern: str) -> str | None:
     """Return what a pattern finds in a file, or None."""
@@ -41,26 +49,8 @@ def check(root: Path) -> list[str]:
     same(f"META.json: provides.{NAME}.file", provided["file"], script)
     if not (root / script).exists():
         problems.append(f"{script}: is not there")
-    same(
-        "src/report/views.c: LA_VERSION",
-        find(root, "src/report/views.c", r'^#define LA_VERSION "(.*)"$'),
-        version,
-    )
-    same(
-        "debian/changelog: the newest entry",
-        find(root, "debian/changelog", r"\A\S+ \((.*)-\d\S*\) "),
-        version,
-    )
-    same(
-        "docs/reference.md: first paragraph",
-        find(root, "docs/reference.md", rf"^Everything of {NAME} (\S+) that"),
-        version,
-    )
-    same(
-        "tool/lookahead/__init__.py: __version__",
-        find(root, "tool/lookahead/__init__.py", r'^__version__ = "(.*)"$'),
-        version,
-    )
+    for name, what, pattern in PLACES:
+        same(f"{name}: {what}", find(root, name, pattern), version)
     problems += _changelog(root, version)
 
     oldest = find(root, "src/compat.h", r"PG_VERSION_NUM < (\d+)0000\b") or "0"

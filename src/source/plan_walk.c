@@ -36,8 +36,8 @@ typedef struct LaWalk
 {
 	LaQuery    *query;			/* NULL until the first scan is found */
 	const QueryDesc *desc;
-	List	   *limits;			/* LimitStates whose scan was not met yet */
-	List	   *limited;		/* and those scans */
+	LimitState *limit;			/* the innermost that the walk is below */
+	PlanState  *limited;		/* the scan that it stops, or NULL */
 	Bitmapset  *subplans;		/* plan_ids of sub-plans met */
 	List	   *repeats;		/* PlanStates of those that will be met again */
 } LaWalk;
@@ -94,36 +94,12 @@ la_entries_left(const LimitState *limit)
 }
 
 /*
- * A LIMIT was met: note which scan it stops, if it stops one.
- */
-static void
-la_note_limit(LaWalk *walk, LimitState *limit)
-{
-	PlanState  *scan = la_limited_scan(limit);
-
-	if (scan == NULL)
-		return;
-	walk->limits = lcons(limit, walk->limits);
-	walk->limited = lcons(scan, walk->limited);
-}
-
-/*
  * The LIMIT that stops a scan after its rows, or NULL.
  */
 static LimitState *
-la_limit_of(LaWalk *walk, const PlanState *node)
+la_limit_of(const LaWalk *walk, const PlanState *node)
 {
-	for (int i = 0; i < list_length(walk->limited); i++)
-	{
-		LimitState *limit = list_nth(walk->limits, i);
-
-		if (list_nth(walk->limited, i) != node)
-			continue;
-		walk->limits = list_delete_nth_cell(walk->limits, i);
-		walk->limited = list_delete_nth_cell(walk->limited, i);
-		return limit;
-	}
-	return NULL;
+	return walk->limited == node ? walk->limit : NULL;
 }
 
 /*
@@ -277,6 +253,25 @@ la_register_only_scan(LaWalk *walk, IndexOnlyScanState *node)
 						   node->ioss_ScanKeys, node->ioss_NumScanKeys);
 }
 
+static bool la_walk_plan(PlanState *node, void *arg);
+
+/*
+ * What is below a LIMIT.
+ */
+static bool
+la_walk_limit(LaWalk *walk, LimitState *node)
+{
+	LimitState *limit = walk->limit;
+	PlanState  *limited = walk->limited;
+
+	walk->limit = node;
+	walk->limited = la_limited_scan(node);
+	(void) planstate_tree_walker((PlanState *) node, la_walk_plan, walk);
+	walk->limit = limit;
+	walk->limited = limited;
+	return false;
+}
+
 static pg_attribute_hot bool
 la_walk_plan(PlanState *node, void *arg)
 {
@@ -294,8 +289,7 @@ la_walk_plan(PlanState *node, void *arg)
 	switch (nodeTag(node))
 	{
 		case T_LimitState:
-			la_note_limit(walk, (LimitState *) node);
-			break;
+			return la_walk_limit(walk, (LimitState *) node);
 		case T_IndexScanState:
 			la_register_plain_scan(walk, (IndexScanState *) node);
 			break;
@@ -327,14 +321,12 @@ la_walk_plan(PlanState *node, void *arg)
 pg_attribute_hot LaQuery *
 la_plan_walk(const QueryDesc *desc)
 {
-	LaWalk		walk = {NULL, desc, NIL, NIL, NULL, NIL};
+	LaWalk		walk = {NULL, desc, NULL, NULL, NULL, NIL};
 
 	(void) la_walk_plan(desc->planstate, &walk);
 	Assert(walk.repeats == NIL);
 
 	/* The context may be one that lives as long as the calling query. */
-	list_free(walk.limits);
-	list_free(walk.limited);
 	bms_free(walk.subplans);
 	return walk.query;
 }
