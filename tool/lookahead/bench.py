@@ -156,13 +156,6 @@ def ensure_tables(
     return {}
 
 
-def run_index_scans(scans: Scans[Cell, bench_index_scan.Scale, BenchData]) -> None:
-    runner = Runner(
-        scans.store, scans.data, scans.scale, extension=scans.options.extension, progress=progress
-    )
-    runner.run(scans.cases, scans.options.wanted)
-
-
 INDEX_SCAN = ScanBench(
     name="index-scan",
     groups=bench_index_scan.GROUPS,
@@ -170,7 +163,9 @@ INDEX_SCAN = ScanBench(
     cases=cells,
     data=lambda server, scale: BenchData(server, scale.rows, progress=console.print),
     ensure=ensure_tables,
-    run=run_index_scans,
+    runner=lambda scans: Runner(
+        scans.store, scans.data, scans.scale, extension=scans.extension, progress=progress
+    ),
     result=build_result,
 )
 
@@ -226,13 +221,12 @@ def ensure_io_tables(
     return settings
 
 
-def run_io_service(scans: Scans[Case, bench_io_service.Scale, ServiceData]) -> None:
+def service_runner(scans: Scans[bench_io_service.Scale, ServiceData]) -> ServiceRunner:
     assert scans.read_ahead is not None
-    runner = ServiceRunner(
+    return ServiceRunner(
         scans.store, scans.data, scans.scale,
-        extension=scans.options.extension, read_ahead=scans.read_ahead, progress=progress,
+        extension=scans.extension, read_ahead=scans.read_ahead, progress=progress,
     )  # fmt: skip
-    runner.run(scans.cases, scans.options.wanted)
 
 
 IO_SERVICE = ScanBench(
@@ -242,7 +236,7 @@ IO_SERVICE = ScanBench(
     cases=cases,
     data=lambda server, scale: ServiceData(server, scale, progress=console.print),
     ensure=ensure_io_tables,
-    run=run_io_service,
+    runner=service_runner,
     result=build_io_result,
     description=bench_io_service.DESCRIPTION,
     groups_of_ours=("kill",),
@@ -298,13 +292,6 @@ def ensure_leaf_tables(
     return {}
 
 
-def run_leaf(scans: Scans[bench_leaf.Case, bench_leaf.Scale, LeafData]) -> None:
-    runner = LeafRunner(
-        scans.store, scans.data, scans.scale, extension=scans.options.extension, progress=progress
-    )
-    runner.run(scans.cases, scans.options.wanted)
-
-
 LEAF = ScanBench(
     name="leaf",
     groups=bench_leaf.GROUPS,
@@ -312,7 +299,9 @@ LEAF = ScanBench(
     cases=bench_leaf.cases,
     data=lambda server, scale: LeafData(server, scale, progress=console.print),
     ensure=ensure_leaf_tables,
-    run=run_leaf,
+    runner=lambda scans: LeafRunner(
+        scans.store, scans.data, scans.scale, extension=scans.extension, progress=progress
+    ),
     result=build_leaf_result,
     description=bench_leaf.DESCRIPTION,
 )

@@ -13,11 +13,12 @@ import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 from . import build, paths, slow_storage
 from .bench_measure import device_of
 from .bench_output import chosen_groups, console, finish, progress, result_folder
+from .bench_pairs import CellT, PairRunner
 from .bench_store import Store, build_digest, command_line, device, git_commit, machine
 from .cluster import LIBRARY
 from .data import BenchData
@@ -27,19 +28,6 @@ from .kernel_setting import KernelSetting
 from .read_ahead import ReadAhead
 from .servers import Server
 
-
-class AnyCase(Protocol):
-    """What all cases have."""
-
-    @property
-    def id(self) -> str: ...
-    @property
-    def server(self) -> str: ...
-    @property
-    def group(self) -> str: ...
-
-
-CaseT = TypeVar("CaseT", bound=AnyCase)
 ScaleT = TypeVar("ScaleT")
 DataT = TypeVar("DataT", bound=BenchData)
 SettingT = TypeVar("SettingT", bound=KernelSetting)
@@ -66,7 +54,7 @@ class Options:
         """Return how many pairs of runs each case gets."""
         return self.pairs or (1 if self.quick else 5)
 
-    def chosen(self, cases: Sequence[CaseT]) -> list[CaseT]:
+    def chosen(self, cases: Sequence[CellT]) -> list[CellT]:
         """Return the cases to run."""
         some = [case for case in cases if self.match is None or self.match in case.id]
         if not some:
@@ -86,7 +74,7 @@ class Options:
 
 
 @dataclass(frozen=True)
-class ScanBench(Generic[CaseT, ScaleT, DataT]):
+class ScanBench(Generic[CellT, ScaleT, DataT]):
     """A benchmark of scans: what it is made of.
 
     ensure() makes the tables that some cases of one server need, and returns what
@@ -97,30 +85,29 @@ class ScanBench(Generic[CaseT, ScaleT, DataT]):
     groups: Sequence[str]
     # Those that read, and so can run on slow storage.
     reading_groups: Sequence[str]
-    cases: Callable[[Sequence[Server], ScaleT, Sequence[str]], tuple[list[CaseT], list[str]]]
+    cases: Callable[[Sequence[Server], ScaleT, Sequence[str]], tuple[list[CellT], list[str]]]
     data: Callable[[Server, ScaleT], DataT]
-    ensure: Callable[[DataT, Sequence[CaseT], ScaleT, bool], dict[str, str]]
-    run: Callable[[Scans[CaseT, ScaleT, DataT]], None]
-    result: Callable[[Sequence[CaseT], Store], dict[str, Any]]
+    ensure: Callable[[DataT, Sequence[CellT], ScaleT, bool], dict[str, str]]
+    runner: Callable[[Scans[ScaleT, DataT]], PairRunner[CellT]]
+    result: Callable[[Sequence[CellT], Store], dict[str, Any]]
     description: Mapping[str, Any] = field(default_factory=dict)
     # Those that are about the extension alone.
     groups_of_ours: Sequence[str] = ()
 
 
 @dataclass
-class Scans(Generic[CaseT, ScaleT, DataT]):
-    """One run of a benchmark of scans, when its tables are there."""
+class Scans(Generic[ScaleT, DataT]):
+    """What the runs of a benchmark of scans are made with, when its tables are there."""
 
     store: Store
     data: dict[str, DataT]
     scale: ScaleT
-    cases: Sequence[CaseT]
-    options: Options
+    extension: bool
     read_ahead: ReadAhead | None
 
 
 def run_scans(
-    bench: ScanBench[CaseT, ScaleT, DataT],
+    bench: ScanBench[CellT, ScaleT, DataT],
     options: Options,
     scale: ScaleT,
     servers: Sequence[Server],
@@ -144,12 +131,12 @@ def run_scans(
 
 
 def _measure(
-    bench: ScanBench[CaseT, ScaleT, DataT],
+    bench: ScanBench[CellT, ScaleT, DataT],
     options: Options,
     scale: ScaleT,
     servers: Sequence[Server],
     folder: Path,
-    some: Sequence[CaseT],
+    some: Sequence[CellT],
     notes: Sequence[str],
     pages: HugePages | None,
 ) -> Store:
@@ -182,7 +169,8 @@ def _measure(
                     store.note(f"a read takes {options.read_delay_us:,} us longer than the disk's")
                     for one in data.values():
                         stack.enter_context(one.on_slow_storage(options.read_delay_us))
-                bench.run(Scans(store, data, scale, some, options, read_ahead))
+                scans = Scans(store, data, scale, options.extension, read_ahead)
+                bench.runner(scans).run(some, options.wanted)
             if libraries_of(data) != libraries:
                 raise LookaheadError(
                     "pg_lookahead was built and installed anew while its benchmark ran: the"
@@ -196,11 +184,11 @@ def _measure(
 
 
 def _prepare(
-    bench: ScanBench[CaseT, ScaleT, DataT],
+    bench: ScanBench[CellT, ScaleT, DataT],
     options: Options,
     scale: ScaleT,
     servers: Sequence[Server],
-    some: Sequence[CaseT],
+    some: Sequence[CellT],
     data: dict[str, DataT],
 ) -> dict[str, dict[str, str]]:
     """Build the extension and make the tables; return its settings, by server."""
