@@ -56,6 +56,17 @@ la_owner_is_valid(const LaOwnerRef *ref)
 }
 
 /*
+ * Is this the slot, or one of the slots, of a parallel scan?
+ */
+static inline bool
+la_has_key(const LaOwner *owner, const LaTarget *target, uint64 key)
+{
+	return owner->key == key &&
+		owner->target.relid == target->relid &&
+		RelFileLocatorEquals(owner->target.locator, target->locator);
+}
+
+/*
  * Describe the fork of a relation that is to be read.
  */
 void
@@ -78,12 +89,13 @@ la_owner_target_of(LaTarget *target, Relation rel, ForkNumber fork)
  * Begin to use a slot.  The caller holds a lock on the relation, and calls
  * la_owner_end() before it gives that up; an abort does it for it.
  *
- * Returns false if all slots are taken, which is counted, or if the key is: two
- * scans under one key would move each other's position.  To which of the two a
- * process that looks for the slot belongs is not to be seen, so none finds it
- * from then on.  One with a window (index scans, leaf pages, bitmaps) may not
- * have the last slots, and is not counted: method/worker.c advises the kernel
- * then.
+ * Returns false if all slots are taken, which is counted.  One with a window
+ * (index scans, leaf pages, bitmaps) may not have the last slots, and is not
+ * counted: method/worker.c advises the kernel then.
+ *
+ * If another scan of the relation has the same key, a process that looks for a
+ * slot could belong to either, and would move the position of the wrong one.
+ * So it finds neither, for as long as both are there and after.
  */
 bool
 la_owner_begin(LaOwnerRef *ref, const LaTarget *target, uint64 key)
@@ -91,7 +103,7 @@ la_owner_begin(LaOwnerRef *ref, const LaTarget *target, uint64 key)
 	LaOwner    *owner = NULL;
 	bool		has_window = target->most_ahead > 0;
 	int			nslots = LA_MAX_OWNERS - (has_window ? LA_SPARE_OWNERS : 0);
-	bool		is_key_taken = false;
+	bool		is_ambiguous = false;
 
 	ref->owner = NULL;
 	if (la_service == NULL)
@@ -114,19 +126,15 @@ la_owner_begin(LaOwnerRef *ref, const LaTarget *target, uint64 key)
 			if (owner == NULL)
 				owner = candidate;
 		}
-		else if (key != 0 && candidate->key == key)
-		{
-			candidate->key = 0;
-			owner = NULL;
-			is_key_taken = true;
-			break;
-		}
+		else if (key != 0 && la_has_key(candidate, target, key))
+			candidate->is_ambiguous = is_ambiguous = true;
 	}
 	if (owner != NULL)
 	{
 		owner->target = *target;
 		owner->pid = MyProcPid;
 		owner->key = key;
+		owner->is_ambiguous = is_ambiguous;
 		pg_atomic_write_u64(&owner->position, 0);
 		pg_atomic_write_u64(&owner->frontier, 0);
 		pg_atomic_write_u64(&owner->unused, 0);
@@ -140,7 +148,7 @@ la_owner_begin(LaOwnerRef *ref, const LaTarget *target, uint64 key)
 
 	if (owner == NULL)
 	{
-		if (!is_key_taken && !has_window)
+		if (!has_window)
 			pg_atomic_fetch_add_u64(&la_service->owners_refused, 1);
 		return false;
 	}
@@ -153,7 +161,7 @@ la_owner_begin(LaOwnerRef *ref, const LaTarget *target, uint64 key)
  *
  * The leader may have two parallel plans at once, one below a cursor, whose
  * nodes have the same number: the target tells them apart.  Where that is the
- * same, too, the slot has lost its key.
+ * same, too, nobody can.
  */
 bool
 la_owner_find(LaOwnerRef *ref, const LaTarget *target, uint64 key)
@@ -168,9 +176,8 @@ la_owner_find(LaOwnerRef *ref, const LaTarget *target, uint64 key)
 		LaOwner    *owner = &la_service->owners[i];
 		uint32		generation = pg_atomic_read_u32(&owner->generation);
 
-		if (la_is_in_use(generation) && owner->key == key &&
-			owner->target.relid == target->relid &&
-			RelFileLocatorEquals(owner->target.locator, target->locator))
+		if (la_is_in_use(generation) && !owner->is_ambiguous &&
+			la_has_key(owner, target, key))
 		{
 			ref->owner = owner;
 			ref->generation = generation;

@@ -21,6 +21,8 @@
 #include "postgres.h"
 
 #include "compat.h"
+#include "executor/instrument.h"
+#include "postmaster/interrupt.h"
 #include "service/service.h"
 
 /* Buffers of the server's ring for bulk reads, before 16. */
@@ -99,28 +101,35 @@ la_ring_next(LaRing *ring, int nblocks)
 
 /*
  * Read a range of blocks, in as few reads as can be.  Raises errors.
+ *
+ * No more of them at a time than this process may pin: shared buffers may be
+ * small, and are everybody's.
  */
 void
-la_read_range(LaRing *ring, RelFileLocator locator, ForkNumber fork,
-			  char persistence, BlockNumber first, int nblocks)
+la_read_range(LaRing *ring, LaRange *range)
 {
+	const LaTarget *target = range->target;
 	Buffer		buffers[MAX_IO_COMBINE_LIMIT];
 	ReadBuffersOperation read;
-	int			done = 0;
+	uint32		most = la_most_read_blocks();
 
 	memset(&read, 0, sizeof(read));
 	memset(buffers, 0, sizeof(buffers));
-	read.smgr = la_smgropen(locator);
-	la_set_persistence(&read, persistence);
-	read.forknum = fork;
-	read.strategy = la_ring_next(ring, nblocks);
-	while (done < nblocks)
+	read.smgr = la_smgropen(target->locator);
+	la_set_persistence(&read, target->persistence);
+	read.forknum = target->fork;
+	read.strategy = la_ring_next(ring, range->nblocks);
+	LimitAdditionalPins(&most);
+	while (range->done < range->nblocks)
 	{
-		int			n = Min(nblocks - done, la_most_read_blocks());
+		int			n = Min(range->nblocks - range->done, (int) most);
 		int			wanted = n;
 
-		if (StartReadBuffers(&read, buffers, first + done, &n, 0))
+		if (StartReadBuffers(&read, buffers, range->first + range->done, &n, 0))
+		{
 			WaitReadBuffers(&read);
+			range->nreads++;
+		}
 		for (int i = 0; i < n; i++)
 			ReleaseBuffer(buffers[i]);
 
@@ -128,29 +137,37 @@ la_read_range(LaRing *ring, RelFileLocator locator, ForkNumber fork,
 		memmove(buffers, buffers + n, (wanted - n) * sizeof(Buffer));
 		memset(buffers + (wanted - n), 0,
 			   (MAX_IO_COMBINE_LIMIT - (wanted - n)) * sizeof(Buffer));
-		done += n;
+		range->done += n;
 	}
 }
 
 #else
 
 /*
- * Read a range of blocks, one by one.  Raises errors.
+ * Read a range of blocks, one by one, until nobody wants them any more: each
+ * may take its time, and somebody may wait for our lock by then.  Raises
+ * errors.
  */
 void
-la_read_range(LaRing *ring, RelFileLocator locator, ForkNumber fork,
-			  char persistence, BlockNumber first, int nblocks)
+la_read_range(LaRing *ring, LaRange *range)
 {
-	BufferAccessStrategy strategy = la_ring_next(ring, nblocks);
-	bool		permanent = persistence == RELPERSISTENCE_PERMANENT;
+	const LaTarget *target = range->target;
+	bool		permanent = target->persistence == RELPERSISTENCE_PERMANENT;
 
-	for (int i = 0; i < nblocks; i++)
+	while (range->done < range->nblocks)
 	{
+		int64		before = pgBufferUsage.shared_blks_read;
 		Buffer		buffer;
 
-		buffer = ReadBufferWithoutRelcache(locator, fork, first + i,
-										   RBM_NORMAL, strategy, permanent);
+		if (ShutdownRequestPending || !la_owner_is_valid(range->owner))
+			return;
+		buffer = ReadBufferWithoutRelcache(target->locator, target->fork,
+										   range->first + range->done,
+										   RBM_NORMAL, la_ring_next(ring, 1),
+										   permanent);
 		ReleaseBuffer(buffer);
+		range->nreads += (int) (pgBufferUsage.shared_blks_read - before);
+		range->done++;
 	}
 }
 

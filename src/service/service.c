@@ -69,12 +69,13 @@ la_worker_init(LaWorker *worker)
 	uint64		now = la_now_us();
 
 	SpinLockInit(&worker->mutex);
-	SpinLockInit(&worker->window_mutex);
 	pg_atomic_init_u32(&worker->sleeping, 0);
 	pg_atomic_init_u32(&worker->ring_blocks, 0);
-	for (Size i = 0; i < sizeof(worker->counters); i += sizeof(uint64))
+	for (Size i = 0; i < sizeof(worker->counters);
+		 i += sizeof(pg_atomic_uint64))
 		pg_atomic_init_u64((pg_atomic_uint64 *)
 						   ((char *) &worker->counters + i), 0);
+	SpinLockInit(&worker->window_mutex);
 	worker->window_start_us = now;
 }
 

@@ -81,8 +81,9 @@ typedef struct LaOwner
 	LaTarget	target;
 	int			pid;			/* of the backend that began it; of a command
 								 * the watcher puts it in afterwards */
-	uint64		key;			/* finds it from a parallel worker, or 0; 0
-								 * again when it is to be found no more */
+	uint64		key;			/* finds it from a parallel worker, or 0 */
+	bool		is_ambiguous;	/* another has the key, too: it finds neither;
+								 * protected by the lock */
 
 	/*
 	 * Blocks in the order of the scan, counted from its start: see frontier.c.
@@ -129,7 +130,7 @@ typedef struct LaWorkerCounters
 	pg_atomic_uint64 locked;	/* requests given up for another's lock */
 	pg_atomic_uint64 hits;		/* blocks that were in shared buffers */
 	pg_atomic_uint64 blocks;	/* blocks read */
-	pg_atomic_uint64 reads;		/* reads they took */
+	pg_atomic_uint64 reads;		/* reads they took: see la_read_range() */
 	pg_atomic_uint64 errors;	/* requests that ended by an error */
 	pg_atomic_uint64 request_us;	/* from the queue's end to the last block */
 	pg_atomic_uint64 read_us;	/* in reads alone */
@@ -152,7 +153,8 @@ typedef struct LaWorker
 	Latch	   *latch;
 	uint32		head;			/* the next to serve */
 	uint32		tail;			/* where the next request goes */
-	uint32		queued_blocks;	/* of all requests */
+	uint32		queued_blocks;	/* of the requests in the queue, not of those
+								 * that the worker has taken */
 	LaRequest	requests[LA_MAX_QUEUE];
 
 	pg_atomic_uint32 sleeping;	/* set the latch after asking */
@@ -166,7 +168,7 @@ typedef struct LaWorker
 	LaWindowCounters last;		/* what happened in the one before */
 } LaWorker;
 
-/* Relations whose last error is remembered. */
+/* Relations whose last error is remembered: more are not logged meanwhile. */
 #define LA_MAX_LOGGED			16
 
 /* That a relation could not be read ahead was logged. */
@@ -174,7 +176,7 @@ typedef struct LaLogged
 {
 	Oid			dbid;
 	Oid			relid;
-	uint64		at_us;			/* la_now_us() */
+	uint64		at_us;			/* la_now_us(); 0: place is free */
 } LaLogged;
 
 typedef struct LaService
@@ -182,9 +184,8 @@ typedef struct LaService
 	int			nworkers;		/* immutable */
 	pg_atomic_uint64 owners_refused;	/* all slots were taken */
 
-	slock_t		logged_mutex;	/* protects logged, next_logged */
+	slock_t		logged_mutex;	/* protects logged */
 	LaLogged	logged[LA_MAX_LOGGED];
-	uint32		next_logged;
 
 	LWLock	   *lock;			/* protects the assignment of slots */
 	LaOwner		owners[LA_MAX_OWNERS];
@@ -237,15 +238,26 @@ extern void la_queue_detach(LaWorker *worker);
 
 /* ring.c */
 typedef struct LaRing LaRing;
+
+/* A range of blocks to read, and what was read of it. */
+typedef struct LaRange
+{
+	const LaOwnerRef *owner;	/* who wants them */
+	const LaTarget *target;
+	BlockNumber first;
+	int			nblocks;
+	int			done;			/* blocks read, from the first on */
+	int			nreads;			/* reads that they took */
+} LaRange;
+
 extern LaRing *la_ring_create(MemoryContext parent, int kb);
 extern void la_ring_free(LaRing *ring);
 extern int	la_ring_blocks(const LaRing *ring);
-extern void la_read_range(LaRing *ring, RelFileLocator locator,
-						  ForkNumber fork, char persistence,
-						  BlockNumber first, int nblocks);
+extern void la_read_range(LaRing *ring, LaRange *range);
 
 /* status.c */
 extern bool la_status_turn(LaWorker *worker);
+extern void la_status_begin(LaWorker *worker);
 
 /* worker.c */
 extern bool la_target_lock(const LaTarget *target);

@@ -84,6 +84,23 @@ la_status_turn(LaWorker *worker)
 	return is_quiet;
 }
 
+/*
+ * A worker that has slept for long begins an interval: the one that ran had
+ * nothing in it, and would make the work to come look slow.
+ */
+void
+la_status_begin(LaWorker *worker)
+{
+	uint64		now_us = la_now_us();
+	LaWindowCounters now;
+
+	la_read_window_counters(worker, &now);
+	SpinLockAcquire(&worker->window_mutex);
+	worker->at_start = now;
+	worker->window_start_us = now_us;
+	SpinLockRelease(&worker->window_mutex);
+}
+
 static void
 la_require_service(void)
 {

@@ -20,7 +20,12 @@
  *	  grows again the server would find "unexpected data beyond EOF".  So the
  *	  worker takes the lock that a reader takes, if it gets it without waiting,
  *	  and only then asks whether the owner is still there (owner.c has what that
- *	  promises).  It holds the lock for one request, a few milliseconds.
+ *	  promises).  It holds the lock for one request, a few milliseconds; when
+ *	  the owner has ended, for the read that is under way.
+ *	- The relation is an index that REINDEX CONCURRENTLY drops: that waits for
+ *	  transactions, and the worker has none.  So its file may go after the
+ *	  owner was asked for.  The read fails, or leaves a page of a file that is
+ *	  gone, which nobody looks for.
  *	- The database is dropped.  The same, with a lock on the database.
  *	- A block cannot be read, or its checksum is wrong.  The error ends here; it
  *	  is logged once for a relation in a minute, and counted.  The owner will
@@ -79,17 +84,13 @@
 /* One piece of a request, for la_guard_run(). */
 typedef struct LaPiece
 {
-	const LaOwnerRef *owner;
-	const LaTarget *target;
-	BlockNumber first;
-	int			nblocks;
+	LaRange		range;
 	bool		advise;			/* or else read */
 } LaPiece;
 
 static LaWorker *la_worker = NULL;	/* our own */
 static LaRing *la_ring = NULL;
 static uint64 la_tidied_us = 0;	/* see la_worker_tidy() */
-static bool la_damage_is_ignored = false;
 
 static inline void
 la_count(pg_atomic_uint64 *counter, uint64 n)
@@ -168,37 +169,43 @@ static void
 la_piece_body(void *arg)
 {
 	LaPiece    *piece = arg;
-	const LaTarget *target = piece->target;
+	LaRange    *range = &piece->range;
 
 	if (piece->advise)
-		la_file_advise(la_smgropen(target->locator), target->fork,
-					   piece->first, piece->nblocks);
+		la_file_advise(la_smgropen(range->target->locator),
+					   range->target->fork, range->first, range->nblocks);
 	else
-		la_read_range(la_ring, target->locator, target->fork,
-					  target->persistence, piece->first, piece->nblocks);
+		la_read_range(la_ring, range);
 }
 
 /*
- * Is it time to log an error of a relation?  If so, we are about to.
+ * Is it time to log an error of a relation?  If so, we are about to.  When many
+ * fail at once, as in a tablespace that is gone, not every one is logged.
  */
 static bool
 la_log_is_due(const LaTarget *target)
 {
 	uint64		now = la_now_us();
 	LaLogged   *place = NULL;
+	LaLogged   *oldest = &la_service->logged[0];
 	bool		due;
 
 	SpinLockAcquire(&la_service->logged_mutex);
 	for (int i = 0; i < LA_MAX_LOGGED; i++)
-		if (la_service->logged[i].relid == target->relid &&
-			la_service->logged[i].dbid == target->dbid)
-			place = &la_service->logged[i];
-	due = place == NULL || now - place->at_us >= LA_LOG_AGAIN_US;
+	{
+		LaLogged   *logged = &la_service->logged[i];
+
+		if (logged->relid == target->relid && logged->dbid == target->dbid)
+			place = logged;
+		if (logged->at_us < oldest->at_us)
+			oldest = logged;
+	}
+	if (place == NULL)
+		place = oldest;
+	/* Another worker's time may be a little after ours. */
+	due = place->at_us == 0 || place->at_us + LA_LOG_AGAIN_US <= now;
 	if (due)
 	{
-		if (place == NULL)
-			place = &la_service->logged[la_service->next_logged++ %
-										LA_MAX_LOGGED];
 		place->dbid = target->dbid;
 		place->relid = target->relid;
 		place->at_us = now;
@@ -213,13 +220,14 @@ la_log_is_due(const LaTarget *target)
 static void
 la_log_failure(const LaPiece *piece)
 {
-	const LaTarget *target = piece->target;
+	const LaRange *range = &piece->range;
+	const LaTarget *target = range->target;
 
 	if (!la_log_is_due(target))
 		return;
 	ereport(LOG,
 			(errmsg("could not read ahead blocks %u to %u of relation %u in database %u: %s",
-					piece->first, piece->first + piece->nblocks - 1,
+					range->first, range->first + range->nblocks - 1,
 					target->relid, target->dbid, la_guard_last_error()),
 			 errdetail("A query that needs these blocks reads them itself.")));
 }
@@ -246,10 +254,13 @@ la_do_piece(LaPiece *piece)
 	log_min_messages = save_log;
 	if (!ok)
 	{
+		const LaTarget *target = piece->range.target;
+
 		la_count(&la_worker->counters.errors, 1);
-		/* An index that nobody uses any more may be gone. */
-		if (!piece->target->is_watched &&
-			(!piece->target->is_index || la_owner_is_valid(piece->owner)))
+		/* Of an index, or without a lock, the file may be gone by now. */
+		if (!target->is_watched &&
+			((!target->is_index && !piece->advise) ||
+			 la_owner_is_valid(piece->range.owner)))
 			la_log_failure(piece);
 	}
 	return ok;
@@ -294,7 +305,8 @@ la_read_request(const LaOwnerRef *ref, const LaTarget *target,
 	while (done < request->nblocks && la_owner_is_valid(ref))
 	{
 		int			passed = la_blocks_passed(target, request);
-		LaPiece		piece = {ref, target, 0, 0, false};
+		LaPiece		piece = {.range = {.owner = ref, .target = target}};
+		LaRange    *range = &piece.range;
 		uint64		start;
 
 		if (passed > done)
@@ -305,8 +317,8 @@ la_read_request(const LaOwnerRef *ref, const LaTarget *target,
 		}
 
 		/* The next run of blocks that are not there. */
-		piece.first = request->first + done;
-		while (done < request->nblocks && piece.nblocks < la_io_batch_size)
+		range->first = request->first + done;
+		while (done < request->nblocks && range->nblocks < la_io_batch_size)
 		{
 			BlockNumber blkno = request->first + done;
 
@@ -314,23 +326,24 @@ la_read_request(const LaOwnerRef *ref, const LaTarget *target,
 			{
 				la_count(&counters->hits, 1);
 				done++;
-				if (piece.nblocks > 0)
+				if (range->nblocks > 0)
 					break;
-				piece.first = blkno + 1;
+				range->first = blkno + 1;
 				continue;
 			}
-			piece.nblocks++;
+			range->nblocks++;
 			done++;
 		}
-		if (piece.nblocks == 0)
+		if (range->nblocks == 0)
 			continue;
 
 		start = la_now_us();
-		if (la_do_piece(&piece))
+		(void) la_do_piece(&piece);
+		if (range->done > 0)
 		{
 			la_count(&counters->read_us, la_now_us() - start);
-			la_count(&counters->reads, 1);
-			la_count(&counters->blocks, piece.nblocks);
+			la_count(&counters->reads, range->nreads);
+			la_count(&counters->blocks, range->done);
 		}
 		if (ShutdownRequestPending)
 			return;
@@ -353,7 +366,7 @@ la_serve(const LaRequest *request)
 		la_count(&counters->stale, 1);
 	else if (la_blocks_passed(&target, request) == request->nblocks)
 		la_count(&counters->passed, request->nblocks);
-	else if (la_damage_is_ignored || target.advise_only)
+	else if (la_damage_is_accepted() || target.advise_only)
 		 /* advised only, see the file header */ ;
 	else if (!la_target_lock(&target))
 		la_count(&counters->locked, 1);
@@ -379,7 +392,15 @@ la_advise_request(const LaRequest *request)
 {
 	LaOwnerRef	ref = la_owner_of(request);
 	LaTarget	target = ref.owner->target;
-	LaPiece		piece = {&ref, &target, request->first, request->nblocks, true};
+	LaPiece		piece = {
+		.range = {
+			.owner = &ref,
+			.target = &target,
+			.first = request->first,
+			.nblocks = request->nblocks,
+		},
+		.advise = true
+	};
 
 	pg_read_barrier();
 	if (!la_direct_io() && la_owner_is_valid(&ref) &&
@@ -398,12 +419,6 @@ la_worker_exit(int code, Datum arg)
 	la_queue_detach(la_worker);
 }
 
-static bool
-la_is_on(const char *setting)
-{
-	return strcmp(GetConfigOption(setting, false, false), "on") == 0;
-}
-
 /*
  * Do what the present settings say.
  */
@@ -413,9 +428,6 @@ la_worker_configure(void)
 	/* Together they are a part of shared buffers at most, however many. */
 	int64		most_kb = (int64) NBuffers * (BLCKSZ / 1024) / LA_RINGS_DIVISOR;
 	int			kb = Min(la_ring_size, most_kb) / la_service->nworkers;
-
-	la_damage_is_ignored = la_is_on("zero_damaged_pages") ||
-		la_is_on("ignore_checksum_failure");
 
 	if (la_ring != NULL)
 		la_ring_free(la_ring);
@@ -460,6 +472,8 @@ la_worker_sleep(void)
 	}
 	pg_atomic_write_u32(&la_worker->sleeping, 0);
 	ResetLatch(MyLatch);
+	if (is_shown)
+		la_status_begin(la_worker);
 }
 
 /*

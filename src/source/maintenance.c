@@ -100,6 +100,7 @@
 #include "source/progress.h"
 #include "source/vm_runs.h"
 #include "storage/ipc.h"
+#include "storage/lock.h"
 #include "storage/proc.h"
 #include "storage/procarray.h"
 #include "utils/inval.h"
@@ -130,7 +131,7 @@
  * let go of a page when VACUUM comes there.  With less room VACUUM is left
  * alone.
  */
-#define LA_LEAST_MARGIN		512
+#define LA_LEAST_MARGIN		(4 * 1024 * 1024 / BLCKSZ)
 
 /* Looks after which the start of a scan is given up. */
 #define LA_MAX_START_LOOKS	500
@@ -560,6 +561,8 @@ la_command_run(LaCommand *command, void (*body) (void *))
 	if (la_guard_run_once(body, command))
 		return;
 	command->pursuit.counters.errors_total++;
+	/* What is locked for one look no transaction gives back. */
+	LockReleaseAll(DEFAULT_LOCKMETHOD, true);
 	la_command_ignore(command);
 }
 

@@ -32,6 +32,7 @@
 #include "compat.h"
 #include "source/vm_runs.h"
 #include "utils/inval.h"
+#include "window/guard.h"
 
 #define LA_MAP_BYTES		(BLCKSZ - MAXALIGN(SizeOfPageHeaderData))
 #define LA_BLOCKS_PER_BYTE	(BITS_PER_BYTE / BITS_PER_HEAPBLOCK)
@@ -81,13 +82,14 @@ la_vm_read(LaVmRuns *runs, BlockNumber map_block)
 	runs->map_block = map_block;
 	runs->read_us = la_now_us();
 	runs->is_known = false;
-	if (!la_target_lock(target))
+	/* VACUUM warns of a damaged page of the map if it is the one to read it. */
+	if (la_damage_is_accepted() || !la_target_lock(target))
 		return;
 
-	/* The lock is worth something only with what was done under others. */
-	AcceptInvalidationMessages();
 	PG_TRY();
 	{
+		/* The lock is worth something only with what was done under others. */
+		AcceptInvalidationMessages();
 		smgr = la_smgropen(target->locator);
 		nblocks = smgrexists(smgr, target->fork) ?
 			smgrnblocks(smgr, target->fork) : 0;

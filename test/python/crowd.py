@@ -19,7 +19,7 @@ SECONDS = 9
 
 # Each does its work so often, and all go on for longer if one needs it.
 ROUNDS = 3
-MOST_SECONDS = 60
+MOST_SECONDS = 180
 
 # What concurrent maintenance may answer, with or without look-ahead.
 ACCEPTED = (psycopg.errors.DeadlockDetected, psycopg.errors.LockNotAvailable)

@@ -122,7 +122,7 @@ def use(connection: Connection, variant: Variant, **values: object) -> None:
         until_served(connection)
 
 
-def until(connection: Connection, condition: str, seconds: float = 10) -> None:
+def until(connection: Connection, condition: str, seconds: float = 30) -> None:
     """Wait for an SQL condition."""
     end = time.monotonic() + seconds
     while not value(connection, f"SELECT {condition}"):
@@ -140,11 +140,7 @@ def no_timeout(connection: Connection) -> None:
 
 def until_served(connection: Connection) -> None:
     """Wait for the I/O service, which starts, or starts again, with the server."""
-    for _ in range(100):
-        if value(connection, "SELECT count(pid) > 0 FROM pg_stat_lookahead_io"):
-            return
-        time.sleep(0.1)
-    raise AssertionError("the I/O service does not start")
+    until(connection, "(SELECT count(pid) > 0 FROM pg_stat_lookahead_io)")
 
 
 INDEX_SCANS = {
@@ -375,7 +371,8 @@ def settle(connection: Connection) -> None:
         " FROM pg_stat_activity WHERE backend_type = 'pg_lookahead io worker'"
     )
     workers = "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'pg_lookahead io worker'"
-    for _ in range(300):
+    end = time.monotonic() + 30
+    while time.monotonic() < end:
         if not value(connection, workers):
             return
         # In this order: who is idle now may have been asked since.

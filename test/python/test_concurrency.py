@@ -118,7 +118,7 @@ def test_everything_at_once(own_cluster: NewCluster, server: Server, which: int)
     with connect(cluster) as connection:
         script(connection, SETUP)
     with LogWatch(cluster, allowed=["canceling autovacuum"]):
-        workers = Workers(cluster, statement_timeout="20s")
+        workers = Workers(cluster, statement_timeout="60s")
         methods = ["advice", "aio"] if io_method else ["advice", "auto"]
         for i, method in enumerate(methods):
             workers.add(f"scan {i} {method}", scan, pg_lookahead__method=method)

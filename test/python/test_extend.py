@@ -495,7 +495,8 @@ def test_errors_leave_nothing_behind(loaded: Cluster, connection: Connection) ->
             connection.execute(statement)
     no_timeout(connection)
     assert value(connection, "SELECT tuple_count FROM pgstattuple('filled')") == ROWS
-    connection.execute("VACUUM filled")
+    # Passes by no page that a checkpoint has pinned.
+    connection.execute("VACUUM (FREEZE) filled")
     assert pages(connection, "filled").lost == 0
     sound(connection, "filled")
 

@@ -270,7 +270,8 @@ def test_stopped_on_the_way(connection: Connection, name: str, how: str) -> None
     assert counters(connection)["errors"] == 0
     assert sum(answer(connection, table)[0] for table in tables) == ROWS
     for table in tables:
-        connection.execute(f"VACUUM {table}")
+        # Passes by no page that a checkpoint has pinned.
+        connection.execute(f"VACUUM (FREEZE) {table}")
         assert pages(connection, table).lost == 0
         sound(connection, table)
     connection.execute("DROP MATERIALIZED VIEW IF EXISTS seen")
@@ -323,6 +324,6 @@ def test_copy_in_a_trigger(
     assert counters(connection)["added"] > before or (inner, place) == ("filled_0", "first")
     assert value(connection, "SELECT count(*) FROM filled_0") == both.count(some) * 30000 + 1
     sound(connection, "filled_0")
-    connection.execute("VACUUM filled_0")
+    connection.execute("VACUUM (FREEZE) filled_0")
     assert pages(connection, "filled_0").lost == 0
     connection.execute("DROP TABLE filled; DROP FUNCTION goes")

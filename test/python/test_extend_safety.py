@@ -45,6 +45,7 @@ from support import (
     rows,
     script,
     signal_backend,
+    until,
     value,
 )
 
@@ -364,17 +365,11 @@ def test_standby_and_backup(own_cluster: NewCluster, server: Server) -> None:
         expected = answer(connection, "filled")
         assert int(str(expected[0])) > ROWS
     with connect(standby) as connection:
-        for _ in range(300):
-            if value(connection, "SELECT pg_last_wal_replay_lsn() >= %s::pg_lsn", (target,)):
-                break
-            time.sleep(0.1)
+        until(connection, f"pg_last_wal_replay_lsn() >= '{target}'::pg_lsn", 120)
         assert answer(connection, "filled") == expected
         sound(connection, "filled")
         connection.execute("SELECT pg_promote()")
-        for _ in range(100):
-            if not value(connection, "SELECT pg_is_in_recovery()"):
-                break
-            time.sleep(0.1)
+        until(connection, "NOT pg_is_in_recovery()", 30)
         connection.execute("INSERT INTO filled SELECT * FROM source")
         assert value(connection, "SELECT count(*) FROM filled") == int(str(expected[0])) + ROWS
         connection.execute("VACUUM filled")

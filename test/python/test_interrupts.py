@@ -181,7 +181,9 @@ def test_terminate(tables: Cluster, variant: Variant) -> None:
             connection = start(tables, variant)
             query = Background(connection, SLOW)
             time.sleep(pause)
-            assert value(other, "SELECT pg_terminate_backend(%s)", (connection.info.backend_pid,))
+            # The client hears of it before the pins are gone.
+            terminate = "SELECT pg_terminate_backend(%s, 10000)"
+            assert value(other, terminate, (connection.info.backend_pid,))
             assert query.join() is not None
             connection.close()
         no_pins(tables)

@@ -194,7 +194,7 @@ def test_changes_of_the_index(own_cluster: NewCluster, server: Server, which: in
         connection.execute("SELECT pg_stat_lookahead_reset()")
     deleter = Deleter()
     with LogWatch(cluster):
-        workers = Workers(cluster, statement_timeout="30s")
+        workers = Workers(cluster, statement_timeout="60s")
         methods = ["advice", "aio"] if io_method else ["advice", "worker"]
         for i, method in enumerate(methods):
             workers.add(f"scan {i} {method}", scan, pg_lookahead__method=method)

@@ -236,6 +236,7 @@ def test_statements_that_cannot_run_now(tables: Cluster, variant: Variant, state
         settings(other, lock_timeout="50ms")
         with pytest.raises(psycopg.errors.LockNotAvailable):
             other.execute(statement.format(t="kept_open"))
+        settings(other, lock_timeout="0")
         connection.execute("SAVEPOINT s")
         with pytest.raises(psycopg.errors.ObjectInUse):
             connection.execute(statement.format(t="kept_open"))

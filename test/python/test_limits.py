@@ -23,6 +23,7 @@ from support import (
     session,
     settings,
     settle,
+    until,
     use,
     value,
 )
@@ -138,6 +139,7 @@ def test_protect_time(own_cluster: NewCluster, server: Server, protect: str) -> 
             "CREATE FUNCTION slow(i int) RETURNS int LANGUAGE plpgsql AS"
             " $$BEGIN PERFORM md5(repeat('x', 2000)); RETURN i; END$$"
         )
+        until(connection, "(SELECT count(pid) = 2 FROM pg_stat_lookahead_io)")
         alone = depth_of_a_scan(connection)
         assert SHARE / 2 < alone <= SHARE
         scanning(idle)

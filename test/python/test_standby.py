@@ -33,6 +33,7 @@ from support import (
     rows,
     script,
     settings,
+    until,
     value,
 )
 
@@ -66,11 +67,7 @@ def caught_up(primary: Cluster, standby: Cluster) -> None:
     with connect(primary) as connection:
         target = value(connection, "SELECT pg_current_wal_flush_lsn()")
     with connect(standby) as connection:
-        for _ in range(300):
-            if value(connection, "SELECT pg_last_wal_replay_lsn() >= %s::pg_lsn", (target,)):
-                return
-            time.sleep(0.1)
-    raise AssertionError("the standby does not catch up")
+        until(connection, f"pg_last_wal_replay_lsn() >= '{target}'::pg_lsn", 60)
 
 
 @pytest.fixture(scope="module")
