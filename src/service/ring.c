@@ -128,6 +128,7 @@ la_read_range(LaRing *ring, LaRange *range)
 		if (StartReadBuffers(&read, buffers, range->first + range->done, &n, 0))
 		{
 			WaitReadBuffers(&read);
+			range->nread += n;
 			range->nreads++;
 		}
 		for (int i = 0; i < n; i++)
@@ -157,6 +158,7 @@ la_read_range(LaRing *ring, LaRange *range)
 	while (range->done < range->nblocks)
 	{
 		int64		before = pgBufferUsage.shared_blks_read;
+		int			nreads;
 		Buffer		buffer;
 
 		if (ShutdownRequestPending || !la_owner_is_valid(range->owner))
@@ -166,7 +168,9 @@ la_read_range(LaRing *ring, LaRange *range)
 										   RBM_NORMAL, la_ring_next(ring, 1),
 										   permanent);
 		ReleaseBuffer(buffer);
-		range->nreads += (int) (pgBufferUsage.shared_blks_read - before);
+		nreads = (int) (pgBufferUsage.shared_blks_read - before);
+		range->nread += nreads;
+		range->nreads += nreads;
 		range->done++;
 	}
 }

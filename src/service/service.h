@@ -246,8 +246,9 @@ typedef struct LaRange
 	const LaTarget *target;
 	BlockNumber first;
 	int			nblocks;
-	int			done;			/* blocks read, from the first on */
-	int			nreads;			/* reads that they took */
+	int			done;			/* blocks seen to, from the first on */
+	int			nread;			/* of these, read here; another may be first */
+	int			nreads;			/* reads that these took */
 } LaRange;
 
 extern LaRing *la_ring_create(MemoryContext parent, int kb);

@@ -339,12 +339,13 @@ la_read_request(const LaOwnerRef *ref, const LaTarget *target,
 
 		start = la_now_us();
 		(void) la_do_piece(&piece);
-		if (range->done > 0)
+		if (range->nreads > 0)
 		{
 			la_count(&counters->read_us, la_now_us() - start);
 			la_count(&counters->reads, range->nreads);
-			la_count(&counters->blocks, range->done);
+			la_count(&counters->blocks, range->nread);
 		}
+		la_count(&counters->hits, range->done - range->nread);
 		if (ShutdownRequestPending)
 			return;
 		CHECK_FOR_INTERRUPTS();

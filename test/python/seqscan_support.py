@@ -116,6 +116,11 @@ def scanning(
         until_served(connection)
 
 
+def asked_of_workers(connection: Connection) -> int:
+    """Return how many requests the I/O service was given; it may not have served them all."""
+    return int(value(connection, "SELECT sum(requests) FROM pg_stat_lookahead_io"))
+
+
 def read_by_workers(connection: Connection) -> int:
     """Return how many blocks the I/O service has dealt with, now that it rests."""
     settle(connection)

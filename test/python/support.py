@@ -375,10 +375,9 @@ def settle(connection: Connection) -> None:
     while time.monotonic() < end:
         if not value(connection, workers):
             return
-        # In this order: who is idle now may have been asked since.
-        if value(connection, idle) and not value(
-            connection, "SELECT sum(queue_depth) FROM pg_stat_lookahead_io"
-        ):
+        # Idle before and after: what is not in a queue a worker may just have taken.
+        queued = "SELECT sum(queue_depth) FROM pg_stat_lookahead_io"
+        if value(connection, idle) and not value(connection, queued) and value(connection, idle):
             return
         time.sleep(0.02)
     raise AssertionError("the I/O service does not come to rest")

@@ -18,6 +18,7 @@ from seqscan_support import (
     QUERIES,
     SCAN,
     SETUP,
+    asked_of_workers,
     blocks_of,
     long_table,
     need_followed_scans,
@@ -306,11 +307,11 @@ def test_who_reads(tables: Cluster, processes: int) -> None:
         switch(connection, on=True)
         cold(connection, "long")
         connection.execute("SELECT pg_stat_lookahead_reset()")
-        before = read_by_workers(connection)
+        before = asked_of_workers(connection)
         assert rows(connection, query) == without
         seen = "SELECT blocks_issued FROM pg_stat_lookahead WHERE relname = 'long'"
         assert value(connection, seen) > 0
-        assert (read_by_workers(connection) > before) == (processes == 1)
+        assert (asked_of_workers(connection) > before) == (processes == 1)
 
 
 @pytest.mark.parametrize("leader", ["on", "off"])
@@ -999,12 +1000,12 @@ def test_backward(tables: Cluster) -> None:
         cold(connection, "long")
         connection.execute("BEGIN")
         connection.execute(f"DECLARE c SCROLL CURSOR FOR {SCAN}")
-        before = read_by_workers(other)
+        before = asked_of_workers(other)
         connection.execute("MOVE FORWARD ALL FROM c")
-        between = read_by_workers(other)
+        between = asked_of_workers(other)
         assert between > before
         assert rows(connection, "FETCH BACKWARD ALL FROM c") == expected[::-1]
-        assert read_by_workers(other) == between
+        assert asked_of_workers(other) == between
         connection.execute("COMMIT")
 
 

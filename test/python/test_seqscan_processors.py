@@ -115,24 +115,34 @@ def test_a_lost_processor_is_no_wait(tables: Cluster) -> None:
         pid = connection.info.backend_pid
         try:
             with sharing_its_processor(pid, hogs=8):
-                switch(connection, on=False)
-                ice_cold(tables, connection, "not_alone")
-                before, start = scheduled(pid), time.monotonic()
-                without = rows(connection, query)
-                took = time.monotonic() - start
-                ran, ready, sleeps = (b - a for a, b in zip(before, scheduled(pid)))
-                switch(connection, on=True)
+                without = None
+                judged, issued = 0, 0
                 blocks = blocks_of(connection, "not_alone")
-                with gained(connection) as change:
-                    for _ in range(5):
-                        ice_cold(tables, connection, "not_alone")
-                        assert rows(connection, query) == without
+                for on in (False, True, True, True, True, True):
+                    switch(connection, on=on)
+                    ice_cold(tables, connection, "not_alone")
+                    before, start = scheduled(pid), time.monotonic()
+                    with gained(connection) as change:
+                        found = rows(connection, query)
+                    took = time.monotonic() - start
+                    ran, ready, sleeps = (b - a for a, b in zip(before, scheduled(pid)))
+                    assert without in (None, found)
+                    without = found
+                    # Others may use the disk, or leave it the processor.
+                    as_meant = ready >= took * 0.45 and took - ran - ready <= took * 0.25
+                    if not on and (sleeps < 2 or not as_meant):
+                        pytest.skip(
+                            f"{sleeps} sleeps; ran {ran:.2f}, ready {ready:.2f} of {took:.2f}"
+                        )
+                    if on and as_meant:
+                        judged += 1
+                        issued += change.blocks_issued
         finally:
             connection.execute("DROP TABLE not_alone")
-        if sleeps < 2 or ready < took * 0.45 or took - ran - ready > took * 0.25:
-            pytest.skip(f"{sleeps} sleeps; ran {ran:.2f}, ready {ready:.2f} of {took:.2f} s")
+        if judged < 3:
+            pytest.skip("others use the disk, or leave it the processor")
         # A disk that others use, too, may be worth it for a while.
-        assert change.blocks_issued < 5 * blocks / 4
+        assert issued < judged * blocks / 4
 
 
 COMPUTE = "SELECT count(*), max(md5(repeat(filler, 30))) FROM computed"

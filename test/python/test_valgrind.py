@@ -26,6 +26,7 @@ from support import (
     cold,
     connect,
     gained,
+    no_timeout,
     prepare,
     require_node,
     rows,
@@ -185,7 +186,7 @@ def test_error(connection: Connection) -> None:
     settings(connection, statement_timeout="300ms")
     with pytest.raises(psycopg.errors.QueryCanceled):
         rows(connection, "SELECT a, filler, pg_sleep(0.01) FROM core ORDER BY a")
-    connection.execute("RESET statement_timeout")
+    no_timeout(connection)
     assert rows(connection, SCAN) == ALL_ROWS
 
 

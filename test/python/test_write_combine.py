@@ -249,7 +249,8 @@ def test_wal_comes_first(own_cluster: NewCluster, server: Server, how: str) -> N
     if server.major < FROM:
         pytest.skip("the storage manager writes single pages")
     # WAL is written by those who need it to be, and by nobody else.
-    lazy = {"wal_buffers": "128MB", "wal_writer_delay": "10s", "synchronous_commit": "off"}
+    lazy = {"wal_buffers": "128MB", "wal_writer_delay": "10s", "synchronous_commit": "off",
+            "statement_timeout": "0"}  # fmt: skip
     cluster = own_cluster({**LOADS, **lazy})
     with connect(cluster) as connection:
         connection.execute("CREATE TABLE filled (a int, b text)")
@@ -272,7 +273,7 @@ def test_wal_comes_first(own_cluster: NewCluster, server: Server, how: str) -> N
             until(
                 connection,
                 "(SELECT writes FROM pg_lookahead_extend() WHERE scope = 'server') > 100",
-                seconds=60,
+                seconds=300,
             )
             cluster.stop("immediate")
             thread.join()

@@ -125,6 +125,7 @@ def test_what_is_looked_ahead(served: Cluster) -> None:
         with served.connect(autocommit=False) as connection:
             for text in (
                 "SET pg_lookahead.method = worker", "SET pg_lookahead.start_after = 0",
+                "SET pg_lookahead.leafscan = off",
                 "SET enable_seqscan = off", "SET enable_bitmapscan = off",
                 "DECLARE c CURSOR FOR SELECT s FROM t WHERE i > 0", "FETCH 100 FROM c",
             ):  # fmt: skip
