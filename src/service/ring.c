@@ -97,13 +97,37 @@ la_ring_next(LaRing *ring, int nblocks)
 	return ring->strategies[ring->current];
 }
 
+/*
+ * Does anybody want the rest of a range?  Each read may take its time, and
+ * somebody may be waiting for our lock.
+ */
+static inline bool
+la_is_wanted(const LaRange *range)
+{
+	return !ShutdownRequestPending && la_owner_is_valid(range->owner);
+}
+
+/*
+ * Count what was read since so many blocks had been read by this process.  What
+ * another was first to read is a hit.
+ */
+static inline void
+la_count_read(LaRange *range, int64 before)
+{
+	int			nblocks = (int) (pgBufferUsage.shared_blks_read - before);
+
+	range->nread += nblocks;
+	if (nblocks > 0)
+		range->nreads++;
+}
+
 #if LA_HAVE_READ_BUFFERS
 
 /*
  * Read a range of blocks, in as few reads as can be.  Raises errors.
  *
  * No more of them at a time than this process may pin: shared buffers may be
- * small, and are everybody's.
+ * small, and are everybody's.  So there can be many reads all the same.
  */
 void
 la_read_range(LaRing *ring, LaRange *range)
@@ -124,13 +148,14 @@ la_read_range(LaRing *ring, LaRange *range)
 	{
 		int			n = Min(range->nblocks - range->done, (int) most);
 		int			wanted = n;
+		int64		before = pgBufferUsage.shared_blks_read;
 
+		/* The part that was split off has to be read first. */
+		if (buffers[0] == InvalidBuffer && !la_is_wanted(range))
+			return;
 		if (StartReadBuffers(&read, buffers, range->first + range->done, &n, 0))
-		{
 			WaitReadBuffers(&read);
-			range->nread += n;
-			range->nreads++;
-		}
+		la_count_read(range, before);
 		for (int i = 0; i < n; i++)
 			ReleaseBuffer(buffers[i]);
 
@@ -145,9 +170,7 @@ la_read_range(LaRing *ring, LaRange *range)
 #else
 
 /*
- * Read a range of blocks, one by one, until nobody wants them any more: each
- * may take its time, and somebody may wait for our lock by then.  Raises
- * errors.
+ * Read a range of blocks, one by one.  Raises errors.
  */
 void
 la_read_range(LaRing *ring, LaRange *range)
@@ -158,19 +181,16 @@ la_read_range(LaRing *ring, LaRange *range)
 	while (range->done < range->nblocks)
 	{
 		int64		before = pgBufferUsage.shared_blks_read;
-		int			nreads;
 		Buffer		buffer;
 
-		if (ShutdownRequestPending || !la_owner_is_valid(range->owner))
+		if (!la_is_wanted(range))
 			return;
 		buffer = ReadBufferWithoutRelcache(target->locator, target->fork,
 										   range->first + range->done,
 										   RBM_NORMAL, la_ring_next(ring, 1),
 										   permanent);
 		ReleaseBuffer(buffer);
-		nreads = (int) (pgBufferUsage.shared_blks_read - before);
-		range->nread += nreads;
-		range->nreads += nreads;
+		la_count_read(range, before);
 		range->done++;
 	}
 }

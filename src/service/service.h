@@ -131,7 +131,7 @@ typedef struct LaWorkerCounters
 	pg_atomic_uint64 hits;		/* blocks that were in shared buffers */
 	pg_atomic_uint64 blocks;	/* blocks read */
 	pg_atomic_uint64 reads;		/* reads they took: see la_read_range() */
-	pg_atomic_uint64 errors;	/* requests that ended by an error */
+	pg_atomic_uint64 errors;	/* pieces of requests that ended by an error */
 	pg_atomic_uint64 request_us;	/* from the queue's end to the last block */
 	pg_atomic_uint64 read_us;	/* in reads alone */
 } LaWorkerCounters;

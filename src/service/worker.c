@@ -25,7 +25,7 @@
  *	- The relation is an index that REINDEX CONCURRENTLY drops: that waits for
  *	  transactions, and the worker has none.  So its file may go after the
  *	  owner was asked for.  The read fails, or leaves a page of a file that is
- *	  gone, which nobody looks for.
+ *	  gone, which nobody looks for as long as its number is not used again.
  *	- The database is dropped.  The same, with a lock on the database.
  *	- A block cannot be read, or its checksum is wrong.  The error ends here; it
  *	  is logged once for a relation in a minute, and counted.  The owner will
@@ -238,20 +238,9 @@ la_log_failure(const LaPiece *piece)
 static bool
 la_do_piece(LaPiece *piece)
 {
-	int			save_log = log_min_messages;
-	bool		save_track = pgstat_track_counts;
-	bool		ok;
+	/* A bad page warns before it fails; la_log_failure() says it once. */
+	bool		ok = la_guard_run_silent(la_piece_body, piece);
 
-	/*
-	 * A bad page warns before it fails; la_log_failure() says it once.  Before
-	 * 18 it would be counted for the shared relations, as we have no database;
-	 * who needs the page counts it.
-	 */
-	log_min_messages = Max(log_min_messages, ERROR);
-	pgstat_track_counts = false;
-	ok = la_guard_run_once(la_piece_body, piece);
-	pgstat_track_counts = save_track;
-	log_min_messages = save_log;
 	if (!ok)
 	{
 		const LaTarget *target = piece->range.target;
@@ -456,6 +445,7 @@ static void
 la_worker_sleep(void)
 {
 	bool		is_shown = la_status_turn(la_worker);
+	bool		is_woken = true;
 
 	pg_atomic_write_u32(&la_worker->sleeping, 1);
 	pg_memory_barrier();
@@ -469,11 +459,14 @@ la_worker_sleep(void)
 						   WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
 						   timeout, la_wait_event_worker_main());
 		if ((events & WL_TIMEOUT) != 0)
+		{
+			is_woken = false;
 			la_worker_tidy();
+		}
 	}
 	pg_atomic_write_u32(&la_worker->sleeping, 0);
 	ResetLatch(MyLatch);
-	if (is_shown)
+	if (is_shown && is_woken)
 		la_status_begin(la_worker);
 }
 

@@ -235,6 +235,10 @@ la_choose_method(LaTarget *target, LaScanKind kind)
 		case LA_METHOD_WORKER:
 			break;
 	}
+	/* What VACUUM leaves out is in a page that must not be read then. */
+	if (la_damage_is_accepted() &&
+		(kind == LA_SCAN_VACUUM || kind == LA_SCAN_VACUUM_DEAD))
+		return false;
 	switch (kind)
 	{
 		case LA_SCAN_REWRITE:
@@ -558,7 +562,7 @@ la_command_ignore(LaCommand *command)
 static void
 la_command_run(LaCommand *command, void (*body) (void *))
 {
-	if (la_guard_run_once(body, command))
+	if (la_guard_run_silent(body, command))
 		return;
 	command->pursuit.counters.errors_total++;
 	/* What is locked for one look no transaction gives back. */

@@ -54,6 +54,7 @@
 #include "access/xact.h"
 #include "access/xloginsert.h"
 #include "compat.h"
+#include "pgstat.h"
 #include "storage/condition_variable.h"
 #include "storage/ipc.h"
 #include "storage/lock.h"
@@ -348,6 +349,26 @@ la_guard_run(ResourceOwner owner, void (*body) (void *), void *arg)
 	la_outer_owner = save_outer_owner;
 	client_min_messages = save_min_messages;
 
+	return ok;
+}
+
+/*
+ * la_guard_run_once() in a process that has no database.  A bad page warns
+ * before it fails, which is left to who needs the page; and before 18 it would
+ * be counted for the shared relations.
+ */
+bool
+la_guard_run_silent(void (*body) (void *), void *arg)
+{
+	int			save_log = log_min_messages;
+	bool		save_track = pgstat_track_counts;
+	bool		ok;
+
+	log_min_messages = Max(log_min_messages, ERROR);
+	pgstat_track_counts = false;
+	ok = la_guard_run_once(body, arg);
+	pgstat_track_counts = save_track;
+	log_min_messages = save_log;
 	return ok;
 }
 

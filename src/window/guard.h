@@ -38,6 +38,7 @@ extern ResourceOwner la_guard_owner_create(void);
 extern void la_guard_owner_free(ResourceOwner owner, bool is_good);
 extern bool la_guard_run(ResourceOwner owner, void (*body) (void *), void *arg);
 extern bool la_guard_run_once(void (*body) (void *), void *arg);
+extern bool la_guard_run_silent(void (*body) (void *), void *arg);
 
 extern void la_guard_process(const char *name);
 extern const char *la_guard_last_error(void);

@@ -118,8 +118,8 @@ def is_at_rest(connection: Connection) -> bool:
         "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'pg_lookahead watcher'"
         " AND wait_event_type = 'Extension'"
     )
-    # The owner ends before the watcher reports: it rests after that.
-    return owners(connection) == 0 and value(connection, waiting) == 1
+    # An owner ends before the watcher reports, and begins before it waits.
+    return owners(connection) == 0 and value(connection, waiting) == 1 and owners(connection) == 0
 
 
 def errors(connection: Connection) -> int:
@@ -331,6 +331,7 @@ def test_copy_to(connection: Connection, watched: Cluster) -> None:
     before = scans(connection)
     connection.execute("SET synchronize_seqscans = off")
     copy_slowly(connection)
+    wait_for(lambda: is_at_rest(connection))
     assert scans(connection) == before
 
 
@@ -381,13 +382,15 @@ def test_what_is_not_followed(connection: Connection, watched: Cluster) -> None:
 
 def test_files_of_the_same_transaction(connection: Connection) -> None:
     """The row that others see of such a table has no file, or the old one."""
+    wait_for(lambda: is_at_rest(connection))
+    failed = errors(connection)
     script(
         connection,
         "BEGIN; CREATE TABLE fresh AS SELECT * FROM maintained;"
         "CREATE INDEX ON fresh (slow(a)); COMMIT",
     )
+    wait_for(lambda: is_at_rest(connection))
     assert scans(connection, "fresh")[0] == 0
-    failed = errors(connection)
     script(
         connection,
         "BEGIN; TRUNCATE fresh; INSERT INTO fresh SELECT * FROM maintained;"

@@ -270,13 +270,15 @@ def test_wal_comes_first(own_cluster: NewCluster, server: Server, how: str) -> N
 
             thread = threading.Thread(target=load)
             thread.start()
-            until(
-                connection,
-                "(SELECT writes FROM pg_lookahead_extend() WHERE scope = 'server') > 100",
-                seconds=300,
-            )
-            cluster.stop("immediate")
-            thread.join()
+            try:
+                until(
+                    connection,
+                    "(SELECT writes FROM pg_lookahead_extend() WHERE scope = 'server') > 100",
+                    seconds=300,
+                )
+            finally:
+                cluster.stop("immediate")
+                thread.join()
     last = newest_change(file)
     cluster.start()
     with connect(cluster) as connection:
