@@ -387,7 +387,8 @@ def test_writers(built: Cluster, connection: Connection) -> None:
 
 def counted_at_the_second_file(built: Cluster, connection: Connection) -> tuple[int, int]:
     """Build; return the pages counted when the second file was begun, and at the end."""
-    others = set((built.data / "base").glob("[0-9]*/[0-9]*.1"))
+    second_files = "pg_tblspc/*/PG_*/[0-9]*/[0-9]*.1"
+    others = set(built.data.glob(second_files))
 
     def build() -> None:
         connection.execute("CREATE INDEX made ON wide (a, c) WITH (fillfactor = 10)")
@@ -395,9 +396,9 @@ def counted_at_the_second_file(built: Cluster, connection: Connection) -> tuple[
     with connect(built) as other:
         with at_work(build):
             end = time.monotonic() + 300
-            while set((built.data / "base").glob("[0-9]*/[0-9]*.1")) <= others:
+            while set(built.data.glob(second_files)) <= others:
                 assert time.monotonic() < end, "the index does not come to a second file"
-                time.sleep(0.002)
+                time.sleep(0.01)
             first = counters(other)["pages"]
         return first, counters(other)["pages"]
 
