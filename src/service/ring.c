@@ -22,7 +22,6 @@
 
 #include "compat.h"
 #include "executor/instrument.h"
-#include "postmaster/interrupt.h"
 #include "service/service.h"
 
 /* Buffers of the server's ring for bulk reads, before 16. */
@@ -98,16 +97,6 @@ la_ring_next(LaRing *ring, int nblocks)
 }
 
 /*
- * Does anybody want the rest of a range?  Each read may take its time, and
- * somebody may be waiting for our lock.
- */
-static inline bool
-la_is_wanted(const LaRange *range)
-{
-	return !ShutdownRequestPending && la_owner_is_valid(range->owner);
-}
-
-/*
  * Count what was read since so many blocks had been read by this process.  What
  * another was first to read is a hit.
  */
@@ -124,7 +113,8 @@ la_count_read(LaRange *range, int64 before)
 #if LA_HAVE_READ_BUFFERS
 
 /*
- * Read a range of blocks, in as few reads as can be.  Raises errors.
+ * Read a range of blocks, in as few reads as can be, for as long as they are
+ * wanted.  Raises errors.
  *
  * No more of them at a time than this process may pin: shared buffers may be
  * small, and are everybody's.  So there can be many reads all the same.
@@ -151,7 +141,7 @@ la_read_range(LaRing *ring, LaRange *range)
 		int64		before = pgBufferUsage.shared_blks_read;
 
 		/* The part that was split off has to be read first. */
-		if (buffers[0] == InvalidBuffer && !la_is_wanted(range))
+		if (buffers[0] == InvalidBuffer && !la_is_wanted(range->owner))
 			return;
 		if (StartReadBuffers(&read, buffers, range->first + range->done, &n, 0))
 			WaitReadBuffers(&read);
@@ -170,7 +160,8 @@ la_read_range(LaRing *ring, LaRange *range)
 #else
 
 /*
- * Read a range of blocks, one by one.  Raises errors.
+ * Read a range of blocks, one by one, for as long as they are wanted.  Raises
+ * errors.
  */
 void
 la_read_range(LaRing *ring, LaRange *range)
@@ -183,7 +174,7 @@ la_read_range(LaRing *ring, LaRange *range)
 		int64		before = pgBufferUsage.shared_blks_read;
 		Buffer		buffer;
 
-		if (!la_is_wanted(range))
+		if (!la_is_wanted(range->owner))
 			return;
 		buffer = ReadBufferWithoutRelcache(target->locator, target->fork,
 										   range->first + range->done,

@@ -130,7 +130,7 @@ typedef struct LaWorkerCounters
 	pg_atomic_uint64 locked;	/* requests given up for another's lock */
 	pg_atomic_uint64 hits;		/* blocks that were in shared buffers */
 	pg_atomic_uint64 blocks;	/* blocks read */
-	pg_atomic_uint64 reads;		/* reads they took: see la_read_range() */
+	pg_atomic_uint64 reads;		/* reads they took */
 	pg_atomic_uint64 errors;	/* pieces of requests that ended by an error */
 	pg_atomic_uint64 request_us;	/* from the queue's end to the last block */
 	pg_atomic_uint64 read_us;	/* in reads alone */
@@ -263,6 +263,7 @@ extern void la_status_begin(LaWorker *worker);
 /* worker.c */
 extern bool la_target_lock(const LaTarget *target);
 extern void la_target_unlock(const LaTarget *target);
+extern bool la_is_wanted(const LaOwnerRef *ref);
 extern PGDLLEXPORT void la_io_worker_main(Datum arg);
 
 #endif							/* LA_SERVICE_H */

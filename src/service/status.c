@@ -11,7 +11,8 @@
  *		intervals	|  last  |  running ...
  *					at_start ^		now
  *
- * A worker that sleeps closes one more interval, an empty one, and then none.
+ * A worker that sleeps closes one more interval, an empty one, and then none;
+ * the next begins when it is woken.
  * The reader adds up the last intervals of all workers.
  *
  * Copyright (c) 2026, the pg_lookahead authors
@@ -85,18 +86,16 @@ la_status_turn(LaWorker *worker)
 }
 
 /*
- * A worker that has slept for long begins an interval: the one that ran had
- * nothing in it, and would make the work to come look slow.
+ * A worker that has slept for long begins its interval only now: one with the
+ * sleep in it would make the work to come look slow.  The counters are still
+ * those of its start.
  */
 void
 la_status_begin(LaWorker *worker)
 {
 	uint64		now_us = la_now_us();
-	LaWindowCounters now;
 
-	la_read_window_counters(worker, &now);
 	SpinLockAcquire(&worker->window_mutex);
-	worker->at_start = now;
 	worker->window_start_us = now_us;
 	SpinLockRelease(&worker->window_mutex);
 }

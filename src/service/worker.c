@@ -281,7 +281,17 @@ la_blocks_passed(const LaTarget *target, const LaRequest *request)
 }
 
 /*
- * Read what is missing of a request, until its owner ends.  The relation is
+ * Is what an owner has asked for to be read, still?  To be asked between reads:
+ * each may take its time, and somebody may be waiting for our lock.
+ */
+bool
+la_is_wanted(const LaOwnerRef *ref)
+{
+	return !ShutdownRequestPending && la_owner_is_valid(ref);
+}
+
+/*
+ * Read what is missing of a request, while it is wanted.  The relation is
  * locked.
  */
 static void
@@ -291,7 +301,7 @@ la_read_request(const LaOwnerRef *ref, const LaTarget *target,
 	LaWorkerCounters *counters = &la_worker->counters;
 	int			done = 0;
 
-	while (done < request->nblocks && la_owner_is_valid(ref))
+	while (done < request->nblocks && la_is_wanted(ref))
 	{
 		int			passed = la_blocks_passed(target, request);
 		LaPiece		piece = {.range = {.owner = ref, .target = target}};
@@ -335,8 +345,6 @@ la_read_request(const LaOwnerRef *ref, const LaTarget *target,
 			la_count(&counters->blocks, range->nread);
 		}
 		la_count(&counters->hits, range->done - range->nread);
-		if (ShutdownRequestPending)
-			return;
 		CHECK_FOR_INTERRUPTS();
 	}
 }

@@ -371,12 +371,12 @@ def settle(connection: Connection) -> None:
         " FROM pg_stat_activity WHERE backend_type = 'pg_lookahead io worker'"
     )
     workers = "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'pg_lookahead io worker'"
+    queued = "SELECT sum(queue_depth) FROM pg_stat_lookahead_io"
     end = time.monotonic() + 30
     while time.monotonic() < end:
         if not value(connection, workers):
             return
         # Idle before and after: what is not in a queue a worker may just have taken.
-        queued = "SELECT sum(queue_depth) FROM pg_stat_lookahead_io"
         if value(connection, idle) and not value(connection, queued) and value(connection, idle):
             return
         time.sleep(0.02)

@@ -112,14 +112,18 @@ def scans(connection: Connection, table: str = "maintained") -> tuple[int, int, 
     return (int(found[0][0]), int(found[0][1]), int(found[0][2])) if found else (0, 0, 0)
 
 
-def is_at_rest(connection: Connection) -> bool:
-    """Is nothing followed, and all reported?"""
+def rest(connection: Connection) -> None:
+    """Wait until nothing is followed, and all is reported."""
     waiting = (
         "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'pg_lookahead watcher'"
         " AND wait_event_type = 'Extension'"
     )
     # An owner ends before the watcher reports, and begins before it waits.
-    return owners(connection) == 0 and value(connection, waiting) == 1 and owners(connection) == 0
+    wait_for(
+        lambda: (
+            owners(connection) == 0 and value(connection, waiting) == 1 and owners(connection) == 0
+        )
+    )
 
 
 def errors(connection: Connection) -> int:
@@ -136,10 +140,10 @@ def watcher(connection: Connection) -> int | None:
 
 def followed(connection: Connection, statements: str, table: str = "maintained") -> int:
     """Run statements; return how many blocks were asked for, -1 if it was not followed."""
-    wait_for(lambda: is_at_rest(connection))
+    rest(connection)
     before, failed = scans(connection, table), errors(connection)
     script(connection, statements)
-    wait_for(lambda: is_at_rest(connection))
+    rest(connection)
     after = scans(connection, table)
     assert errors(connection) == failed
     if after[0] == before[0]:
@@ -324,14 +328,14 @@ def test_copy_to(connection: Connection, watched: Cluster) -> None:
     before = scans(connection)
     with connect(watched) as other:
         copy_slowly(connection, seen_by=other)
-    wait_for(lambda: is_at_rest(connection))
+    rest(connection)
     assert scans(connection)[0] > before[0]
 
     # Nothing says where such a scan is.
     before = scans(connection)
     connection.execute("SET synchronize_seqscans = off")
     copy_slowly(connection)
-    wait_for(lambda: is_at_rest(connection))
+    rest(connection)
     assert scans(connection) == before
 
 
@@ -382,21 +386,21 @@ def test_what_is_not_followed(connection: Connection, watched: Cluster) -> None:
 
 def test_files_of_the_same_transaction(connection: Connection) -> None:
     """The row that others see of such a table has no file, or the old one."""
-    wait_for(lambda: is_at_rest(connection))
+    rest(connection)
     failed = errors(connection)
     script(
         connection,
         "BEGIN; CREATE TABLE fresh AS SELECT * FROM maintained;"
         "CREATE INDEX ON fresh (slow(a)); COMMIT",
     )
-    wait_for(lambda: is_at_rest(connection))
+    rest(connection)
     assert scans(connection, "fresh")[0] == 0
     script(
         connection,
         "BEGIN; TRUNCATE fresh; INSERT INTO fresh SELECT * FROM maintained;"
         "REINDEX TABLE fresh; COMMIT",
     )
-    wait_for(lambda: is_at_rest(connection))
+    rest(connection)
     assert errors(connection) == failed
     assert value(connection, "SELECT count(*) FROM fresh WHERE slow(a) > 0") == BLOCKS * 20
     connection.execute("DROP TABLE fresh")
@@ -422,7 +426,7 @@ def test_the_table_goes(connection: Connection, watched: Cluster) -> None:
             start = time.monotonic()
             connection.execute(statement.format("going"))
             assert time.monotonic() - start < 5
-            wait_for(lambda: is_at_rest(connection))
+            rest(connection)
             if not statement.startswith("DROP"):
                 assert scans(connection, "going")[0] > 0, "it was not followed"
             connection.execute("DROP TABLE IF EXISTS going")

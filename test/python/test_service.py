@@ -22,6 +22,7 @@ from support import (
     INDEX_SCANS,
     Connection,
     LogWatch,
+    Row,
     cold,
     connect,
     gained,
@@ -166,16 +167,20 @@ def scan_cold(connection: Connection) -> None:
     assert change.blocks_issued > 0
 
 
-def scan_by_workers(connection: Connection) -> None:
-    """Scan in pieces, so that the service reads nearly all, however late its workers are."""
-    cold(connection, "served")
+def rows_by_workers(connection: Connection, query: str, step: int) -> list[Row]:
+    """Fetch in pieces, so that the service reads nearly all, however late its workers are."""
+    found = []
     with connection.transaction():
-        connection.execute(f"DECLARE c CURSOR FOR {SCAN}")
-        found = []
-        while some := rows(connection, "FETCH 15 FROM c"):
+        connection.execute(f"DECLARE c CURSOR FOR {query}")
+        while some := rows(connection, f"FETCH {step} FROM c"):
             found += some
             settle(connection)
-    assert found == ALL_ROWS
+    return found
+
+
+def scan_by_workers(connection: Connection) -> None:
+    cold(connection, "served")
+    assert rows_by_workers(connection, SCAN, 15) == ALL_ROWS
 
 
 # ---------------------------------------------------------------------------
@@ -982,12 +987,7 @@ def test_damage_that_is_put_up_with(own: Cluster, server: Server, setting: str, 
         connection.add_notice_handler(lambda d: notices.append(d.message_primary))
         require_node(connection, query, "Bitmap Heap Scan")
         before = io(connection)
-        found = []
-        connection.execute(f"BEGIN; DECLARE c CURSOR FOR {query}")
-        while some := rows(connection, "FETCH 20 FROM c"):
-            found += some
-            settle(connection)
-        connection.execute("COMMIT")
+        found = rows_by_workers(connection, query, 20)
         assert [a for a, _ in found[:last]] == list(range(1, last + 1))
         assert len(found) < 3000 or setting == "ignore_checksum_failure"
         assert notices, "the page was repaired or accepted in silence"
