@@ -124,7 +124,7 @@ def conclusions(outcomes: Sequence[Outcome], pairs: int) -> list[str]:
         elif outcome.verdict == "cannot tell":
             why = "look-ahead read nothing" if outcome.read_nothing else "the runs overlap"
             lines.append(
-                f"{pairs} pairs cannot tell: {outcome.query.title}"
+                f"{len(outcome.runs[STOCK])} pairs cannot tell: {outcome.query.title}"
                 f" ({outcome.ratio:.2f}, but {why})."
             )
         elif outcome.query.expect == "no loss":
@@ -166,7 +166,9 @@ def show_explain(runner: DemoRunner, query: Query) -> dict[str, list[str]]:
 
 
 def main(
-    quick: Annotated[bool, typer.Option("--quick", help="150 MB and two pairs of runs.")] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="A quarter of a GB and two pairs of runs.")
+    ] = False,
     pg_config: Annotated[
         Optional[Path],
         typer.Option(help="pg_config of the PostgreSQL to use instead of the embedded 18."),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import signal
@@ -14,9 +15,11 @@ from pathlib import Path
 from typing import IO
 from xml.etree import ElementTree
 
-from . import paths, privilege, slow_storage, valgrind
+from . import paths, privilege, servers, slow_storage, valgrind
+from .bench_result import LOOKAHEAD, STOCK
 from .bench_store import RUNS_FILE, read_lines
 from .cluster import LIBRARY, Cluster
+from .demo_queries import SHOWN
 from .regress import NO_TEST, Outcome, copy_input, run_tests
 from .servers import Server
 
@@ -200,7 +203,11 @@ def python(context: Context) -> Outcome:
 def smoke(context: Context) -> Outcome:
     """Run the demo and each benchmark at its smallest: they end well and leave nothing running."""
     name = context.server.name
-    commands = {"demo": ["demo", "--quick"]}
+    demos = {"demo": ["--server", name], **_older()}
+    commands = {
+        demo: ["demo", "--quick", *choice, "--json", str(context.work / f"{demo}.json")]
+        for demo, choice in demos.items()
+    }
     for bench in BENCHMARKS:
         commands[f"bench-{bench}"] = [
             "bench", bench, "--quick", "--server", name, "--output", str(context.work / bench),
@@ -235,16 +242,38 @@ def smoke(context: Context) -> Outcome:
             )
             status = _wait(process, SMOKE_SECONDS, file)
         left = left_in(places)
-        idle = status == 0 and what in LOOK_AHEAD and not _looked_ahead(Path(commands[what][-1]))
-        if status == 0 and not left and not idle:
+        written = Path(commands[what][-1])
+        idle = status == 0 and what in LOOK_AHEAD and not _looked_ahead(written)
+        mute = status == 0 and what in demos and not _demo_shows(written)
+        if status == 0 and not left and not idle and not mute:
             outcome.passed.append(what)
             continue
         outcome.failed.append(what)
         outcome.details += f"\n{what}: status {status}, left behind: {left}\n"
         if idle:
             outcome.details += "no block was read ahead in any of its runs\n"
+        if mute:
+            outcome.details += "a query looked ahead of nothing, or EXPLAIN does not show it\n"
         outcome.details += log.read_text(errors="replace")
     return outcome
+
+
+def _older() -> dict[str, list[str]]:
+    """Return how to run the demo on the oldest release at hand, by the suite's name for that.
+
+    Before 18 EXPLAIN shows look-ahead in another place.
+    """
+    older = [s for s in servers.available() if s.major < 18 and not s.assertions]
+    return {f"demo-{s.major}": ["--pg-config", str(s.pg_config)] for s in older[-1:]}
+
+
+def _demo_shows(file: Path) -> bool:
+    """Return if the demo's first query was looked ahead of, and its EXPLAIN says so."""
+    content = json.loads(file.read_text())
+    (seen,) = [q for q in content["queries"] if q["query"]["name"] == SHOWN]
+    ahead = [run["lookahead"]["blocks_issued"] for run in seen["runs"][LOOKAHEAD]]
+    lines = {arm: "\n".join(plan) for arm, plan in content["explain"].items()}
+    return min(ahead) > 0 and "Look-Ahead" in lines[LOOKAHEAD] and "Look-Ahead" not in lines[STOCK]
 
 
 def _looked_ahead(results: Path) -> bool:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import pytest
 
 from lookahead.bench_result import LOOKAHEAD, STOCK
-from lookahead.demo import conclusions
-from lookahead.demo_queries import QUERIES
-from lookahead.demo_run import Outcome, Run
+from lookahead.cluster import Cluster
+from lookahead.demo import conclusions, faults
+from lookahead.demo_data import QUICK
+from lookahead.demo_queries import QUERIES, Query
+from lookahead.demo_run import DemoRunner, Outcome, Run, without_planning
 
 QUERY = next(query for query in QUERIES if query.name == "cached")
 
@@ -50,3 +54,73 @@ def test_no_credit_for_what_it_did_not_read(
     assert ("cannot tell" in "".join(said)) == (verdict == "cannot tell")
     nothing = verdict == "cannot tell" and issued == 0
     assert ("look-ahead read nothing" in "".join(said)) == nothing
+
+
+EXPLAIN_18 = """\
+Index Scan using orders_customer on orders (actual rows=25.00 loops=1)
+  Buffers: shared read=28
+  Look-Ahead: method=advice issued=20
+Planning:
+  Buffers: shared hit=5
+Planning Time: 0.1 ms
+Execution Time: 1.5 ms"""
+
+EXPLAIN_15 = """\
+Index Scan using orders_customer on orders (actual rows=25 loops=1)
+  Buffers: shared read=28
+Planning:
+  Buffers: shared hit=5
+Planning Time: 0.1 ms
+Look-Ahead:
+  Index Scan on orders: method=advice issued=20
+Execution Time: 1.5 ms"""
+
+
+@pytest.mark.parametrize("text", [EXPLAIN_18, EXPLAIN_15])
+def test_explain_without_planning(text: str) -> None:
+    """On 15 to 17 what look-ahead did stands behind the times of planning."""
+    lines = text.splitlines()
+    wanted = [line for line in lines if "Planning" not in line and "hit=5" not in line]
+    assert without_planning(lines) == wanted
+
+
+def test_other_answers_and_plans_are_faults() -> None:
+    found = outcome([164, 160], [128, 130], issued=1)
+    assert faults([found]) == []
+    found.runs[LOOKAHEAD][1].answer = "another"
+    assert faults([found]) == [f"the answers differ: {QUERY.title}"]
+    found.runs[LOOKAHEAD][1].answer = "same"
+    found.runs[STOCK][0].plan = ["another"]
+    assert faults([found]) == [f"the plans differ: {QUERY.title}"]
+
+
+@pytest.mark.parametrize(
+    ("times", "issued", "runs"),
+    [
+        # Apart by chance: seen when the pairs are made once more.
+        ({STOCK: [100, 100, 150, 150], LOOKAHEAD: [150, 150, 100, 100]}, 0, 4),
+        ({STOCK: [150] * 4, LOOKAHEAD: [100] * 4}, 0, 4),
+        # Not apart; and apart for a reason.
+        ({STOCK: [100] * 2, LOOKAHEAD: [100] * 2}, 0, 2),
+        ({STOCK: [150] * 2, LOOKAHEAD: [100] * 2}, 1, 2),
+    ],
+)
+def test_what_chance_may_have_done_is_done_again(
+    monkeypatch: pytest.MonkeyPatch,
+    times: dict[str, list[float]],
+    issued: int,
+    runs: int,
+) -> None:
+    left = {arm: list(ms) for arm, ms in times.items()}
+
+    def run(self: DemoRunner, query: Query, arm: str) -> Run:
+        seen = {"blocks_issued": issued} if arm == LOOKAHEAD else None
+        return Run(left[arm].pop(0), 0.0, 0, "same", ["same"], "dropped", seen)
+
+    monkeypatch.setattr(DemoRunner, "run", run)
+    runner = DemoRunner(cast(Cluster, None), QUICK, extension=True)
+    outcomes, made = runner.measure([QUERY], 2, deadline=float("inf"), advance=lambda _: None)
+    assert made == 2
+    assert [len(outcomes[0].runs[arm]) for arm in (STOCK, LOOKAHEAD)] == [runs, runs]
+    assert (outcomes[0].verdict == "faster") == bool(issued)
+    assert outcomes[0].verdict != "slower"
