@@ -1,114 +1,95 @@
 """What follows from the facts: each check is a function and finds one thing.
 
 A finding says what is wrong, why it matters to look-ahead and which command
-mends it.  "problem": look-ahead does nothing.  "warning": it does less than
-it could, or cannot be watched.  "note": worth knowing, nothing to mend.
+mends it; what the severities mean is in doctor_finding.py.  Checks of the
+library's own settings are in doctor_limits.py.
 """
 
 from __future__ import annotations
 
-import re
-import shlex
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from .doctor_facts import Facts, RoleSetting
+from .doctor_commands import (
+    LIBRARY,
+    RELOAD,
+    alter_list,
+    alter_ours,
+    as_superuser,
+    default_again,
+    install,
+    is_preloaded,
+    preload_too,
+    quote_identifier,
+    restart,
+    set_to,
+)
+from .doctor_facts import BLOCK, Facts
+from .doctor_finding import NOTE, PROBLEM, WARNING, Finding
+from .doctor_limits import (
+    DEFAULT_DISTANCE,
+    DEFAULT_IO_CONCURRENCY,
+    FIRST_DISTANCE,
+    USUAL_SERVICE_WORKERS,
+    WORK_US,
+    enough_workers,
+    falls_behind,
+    has_service,
+    is_direct,
+    is_switched_off,
+    limits,
+    milliseconds,
+    parts_off,
+    reads_in_flight,
+    short_distance,
+    switched_off,
+    uses_aio,
+    uses_aio_for_pages,
+    wanted_workers,
+    wastes_much,
+)
 
-PROBLEM = "problem"
-WARNING = "warning"
-NOTE = "note"
+__all__ = [
+    "NOTE",
+    "PROBLEM",
+    "WARNING",
+    "Finding",
+    "alter_list",
+    "examine",
+    "quote_identifier",
+]
 
 OLDEST, NEWEST = 15, 18
-LIBRARY = "pg_lookahead"
 
-# The design's measurements: with three workers plain AIO starves, sixteen serve.
+# The design's measurements of table blocks: with three workers plain AIO starves, sixteen
+# serve.  The server has three unless it is told otherwise, which do for leaf pages and bitmaps.
 FEW_IO_WORKERS = 3
 ENOUGH_IO_WORKERS = 16
+MOST_IO_WORKERS = 32
 
-# Reads of one scan in flight, where the setting cannot be seen.
-DEFAULT_IO_CONCURRENCY = 64
-
-# Below these a ratio means nothing, or nothing bad.
-ENOUGH_BLOCKS = 1000
-MUCH_WASTE = 0.2
-# Workers of the I/O service: enough to keep a fast device busy, and the default.
+# Workers of the I/O service: enough to keep a fast device busy, and all that there can be.
 DIRECT_IO_WORKERS = 8
-USUAL_SERVICE_WORKERS = 2
+MOST_SERVICE_WORKERS = 32
 # Of max_worker_processes: the server's default, and what should be left for others.
 USUAL_PROCESSES = 8
 LEAST_OTHER_PROCESSES = 3
 LOWER_DISTANCE = 64
-# Of pg_lookahead.max_distance.
-DEFAULT_DISTANCE, LEAST_DISTANCE = 256, 8
 
 MOSTLY_CACHED = 0.9
-
-FOLDER = "<data directory>"
-RELOAD = "SELECT pg_reload_conf();"
 
 # What the server's errors are known by.
 UNDEFINED_FILE = "58P01"
 UNDEFINED_FUNCTION = "42883"
+NOT_IN_PREREQUISITE_STATE = "55000"
 INSUFFICIENT_PRIVILEGE = "42501"
 
 # Commands that change catalogs.
 OF_CATALOGS = ("CREATE ", "ALTER EXTENSION ", "ALTER ROLE ", "ALTER DATABASE ", "GRANT ")
 
-# Sources of a setting that ALTER ROLE and ALTER DATABASE leave.
-OF_ROLES = ("global", "database", "user", "database user")
-
 # Platforms without posix_fadvise(), as version() names them.
 WITHOUT_ADVICE = ("darwin", "apple", "mingw", "msvc", "visual c++", "windows", "openbsd")
 
-
-@dataclass(frozen=True)
-class Finding:
-    """One thing to know, and what to do about it."""
-
-    id: str
-    severity: str
-    title: str
-    explanation: str
-    commands: tuple[str, ...] = ()
-
-
 Check = Callable[[Facts], Iterator[Finding]]
-
-
-def quote_identifier(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
-
-
-def quote_literal(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
-
-
-def alter_list(name: str, words: list[str]) -> str:
-    """Return ALTER SYSTEM for a list; its elements are quoted one by one."""
-    value = ", ".join(quote_literal(word) for word in words) or "''"
-    return f"ALTER SYSTEM SET {name} = {value};"
-
-
-def is_preloaded(facts: Facts) -> bool:
-    """Return if the settings say so, as far as this user may see them."""
-    return LIBRARY in facts.words("shared_preload_libraries")
-
-
-def preload_too(facts: Facts) -> str:
-    """Return what adds the library to those that are preloaded."""
-    name = "shared_preload_libraries"
-    return alter_list(name, [*facts.words(name), LIBRARY])
-
-
-def restart(facts: Facts) -> str:
-    """Return the command that restarts this server."""
-    # Debian keeps the configuration apart, and pg_ctl would not find it.
-    found = re.match(r"/etc/postgresql/(\d+)/([^/]+)/", facts.value("config_file") or "")
-    if found:
-        return f"pg_ctlcluster {found[1]} {found[2]} restart"
-    folder = facts.value("data_directory")
-    program = f"{facts.bindir}/pg_ctl" if facts.bindir else "pg_ctl"
-    return f"{shlex.quote(program)} restart -D {shlex.quote(folder) if folder else FOLDER}"
 
 
 def version(facts: Facts) -> Iterator[Finding]:
@@ -127,14 +108,15 @@ def library(facts: Facts) -> Iterator[Finding]:
     if facts.loaded:
         return
     if facts.available_version is None or _is_missing(facts):
-        program = f"{facts.bindir}/pg_config" if facts.bindir else "pg_config"
         detail = f" ({facts.library_error})" if facts.library_error else ""
         yield Finding(
             "library-not-installed",
             PROBLEM,
             "pg_lookahead is not installed on this server",
-            f"The server does not have its files{detail}.",
-            (f"make PG_CONFIG={program}", f"make install PG_CONFIG={program}"),
+            f"The server does not have its files{detail}. They are built on the server's machine,"
+            f" in a clone of pg_lookahead, with the headers of PostgreSQL {facts.major}, make and"
+            " a C compiler.",
+            install(facts),
         )
         return
     preload = facts.settings.get("shared_preload_libraries")
@@ -145,7 +127,7 @@ def library(facts: Facts) -> Iterator[Finding]:
             "The library is not loaded into this session",
             f'User "{facts.username}" may not see shared_preload_libraries. Run doctor as a'
             " superuser, and it gives the command that keeps the libraries that are there.",
-            ("sudo -u postgres ./lookahead doctor",),
+            (as_superuser(facts),),
         )
         return
     if preload.pending_restart:
@@ -182,6 +164,7 @@ def preloading(facts: Facts) -> Iterator[Finding]:
     if preload is None:
         # What is there must be kept.
         hidden = " A superuser's doctor gives the command."
+        commands = (as_superuser(facts),)
     elif preload.pending_restart:
         commands = (restart(facts),)
     else:
@@ -201,11 +184,13 @@ def library_works(facts: Facts) -> Iterator[Finding]:
         return
     commands: tuple[str, ...] = ()
     if facts.library_error_code == INSUFFICIENT_PRIVILEGE and facts.schema:
-        role = quote_identifier(facts.username)
-        commands = (f"GRANT USAGE ON SCHEMA {facts.schema} TO {role};",)
-    elif facts.library_error_code == UNDEFINED_FUNCTION:
+        commands = (_grant(facts, facts.schema, facts.library_error),)
+    elif facts.library_error_code in (UNDEFINED_FUNCTION, NOT_IN_PREREQUISITE_STATE):
         # The functions of the catalog are not those of the library.
         commands = (restart(facts), f"ALTER EXTENSION {LIBRARY} UPDATE;")
+    elif facts.schema:
+        # The server has more to say of it: a detail, a hint, a line in its log.
+        commands = (f"SELECT * FROM {facts.schema}.{LIBRARY}_status();",)
     yield Finding(
         "library-fails",
         WARNING,
@@ -213,6 +198,15 @@ def library_works(facts: Facts) -> Iterator[Finding]:
         f"What look-ahead does cannot be seen: {facts.library_error}.",
         commands,
     )
+
+
+def _grant(facts: Facts, schema: str, error: str) -> str:
+    """Return what lets this role call the functions; anybody may, unless it was revoked."""
+    what = f"USAGE ON SCHEMA {schema}"
+    if "function" in error:
+        names = ", ".join(f"{schema}.{LIBRARY}_{name}()" for name in ("version", "status"))
+        what = f"EXECUTE ON FUNCTION {names}"
+    return f"GRANT {what} TO {quote_identifier(facts.username)};"
 
 
 def extension(facts: Facts) -> Iterator[Finding]:
@@ -248,82 +242,13 @@ def versions_agree(facts: Facts) -> Iterator[Finding]:
         )
 
 
-def switched_off(facts: Facts) -> Iterator[Finding]:
-    """pg_lookahead.enabled and .method, wherever they may be set."""
-    bad = {f"{LIBRARY}.enabled": "off", f"{LIBRARY}.method": "none"}
-    for name, value in bad.items():
-        setting = facts.settings.get(name)
-        if not setting or setting.value != value:
-            continue
-        if setting.source in OF_ROLES:
-            # The command for it comes with the list below.
-            continue
-        commands = default_again(facts, name, "on" if value == "off" else "auto")
-        yield Finding(
-            "switched-off" if value == "off" else "method-none",
-            PROBLEM,
-            f"{name} is {value}",
-            f"Nothing is read ahead. The value comes from: {setting.source}.",
-            commands,
-        )
-    for entry in facts.role_settings:
-        if bad.get(entry.name) in (entry.value, _as_bool(entry.value)):
-            yield Finding(
-                "switched-off" if entry.value != "none" else "method-none",
-                PROBLEM if _concerns(entry, facts) else WARNING,
-                f"{entry.name} is {entry.value} for {_whom(entry)}",
-                "Sessions there read nothing ahead; it takes a new connection to change that.",
-                (_reset(entry),),
-            )
-
-
-def _as_bool(value: str) -> str:
-    lower = value.lower()
-    return "off" if lower in ("off", "false", "no", "0", "f", "n") else lower
-
-
-def _concerns(entry: RoleSetting, facts: Facts) -> bool:
-    return entry.database in (None, facts.database) and entry.role in (None, facts.username)
-
-
-def _whom(entry: RoleSetting) -> str:
-    parts = []
-    if entry.role:
-        parts.append(f'role "{entry.role}"')
-    if entry.database:
-        parts.append(f'database "{entry.database}"')
-    return " in ".join(parts) or "all roles"
-
-
-def _reset(entry: RoleSetting) -> str:
-    if entry.role is None and entry.database is not None:
-        return f"ALTER DATABASE {quote_identifier(entry.database)} RESET {entry.name};"
-    role = quote_identifier(entry.role) if entry.role else "ALL"
-    where = f" IN DATABASE {quote_identifier(entry.database)}" if entry.database else ""
-    return f"ALTER ROLE {role}{where} RESET {entry.name};"
-
-
-def default_again(facts: Facts, name: str, default: str) -> tuple[str, ...]:
-    """Return what gives a setting its default back, wherever the value comes from."""
-    source = facts.settings[name].source if name in facts.settings else "default"
-    if source in ("client", "environment variable", "session"):
-        return (f"RESET {name};", "unset PGOPTIONS")
-    if source == "command line":
-        return ()  # nothing that is set later goes before it
-    if source in OF_ROLES:
-        database = facts.database if "database" in source else None
-        role = facts.username if "user" in source else None
-        return (_reset(RoleSetting(database, role, name, "")),)
-    # RESET would leave what a file says that somebody has written.
-    return (f"ALTER SYSTEM SET {name} = {default};", RELOAD)
-
-
 def service_workers(facts: Facts) -> tuple[str, ...]:
     """Return what gives the I/O service enough workers, and leaves the others theirs."""
-    number = max(wanted_workers(facts), DIRECT_IO_WORKERS)
+    enough = enough_workers(facts, DIRECT_IO_WORKERS, MOST_SERVICE_WORKERS)
+    number = max(wanted_workers(facts), enough)
     commands: tuple[str, ...] = ()
     if number != wanted_workers(facts):
-        commands = (f"ALTER SYSTEM SET {LIBRARY}.io_workers = {number};",)
+        commands = (alter_ours(facts, "io_workers", number),)
     return (*commands, *more_processes(facts, number))
 
 
@@ -362,32 +287,34 @@ def worker_processes(facts: Facts) -> Iterator[Finding]:
     )
 
 
-def wanted_workers(facts: Facts) -> int:
-    """Return how many workers the I/O service is to have; -1 is the library's usual number."""
-    number = facts.number(f"{LIBRARY}.io_workers")
-    if number is None or number < 0:
-        return USUAL_SERVICE_WORKERS if facts.major < 18 else 0
-    return number
-
-
 def _few_service_workers(facts: Facts) -> Iterator[Finding]:
     """A worker has one read in flight; with direct I/O nobody else has any."""
     number = wanted_workers(facts)
-    if number >= DIRECT_IO_WORKERS:
+    slow = number < MOST_SERVICE_WORKERS and falls_behind(facts, number)
+    if number >= DIRECT_IO_WORKERS and not slow:
         return
     yield Finding(
         "few-service-workers",
         WARNING,
         f"Direct I/O with {number} workers of the I/O service",
-        "Each worker has one read in flight, and with direct I/O the kernel has none. Each takes"
-        " one of max_worker_processes.",
+        "Each worker has one read in flight, and with direct I/O the kernel has none."
+        f"{_by_latency(facts) if slow else ''} Each takes one of max_worker_processes.",
         (*service_workers(facts), restart(facts)),
     )
 
 
-def is_switched_off(facts: Facts) -> bool:
-    """Return if it is a setting of ours that keeps everything from being read ahead."""
-    return facts.value(f"{LIBRARY}.enabled") == "off" or facts.value(f"{LIBRARY}.method") == "none"
+def _preload_first(facts: Facts) -> tuple[str, ...]:
+    """Return what preloads the library, unless it is or what there is cannot be seen."""
+    hidden = "shared_preload_libraries" not in facts.settings
+    return () if is_preloaded(facts) or hidden else (preload_too(facts),)
+
+
+def _by_latency(facts: Facts) -> str:
+    """Return the sentence that says how many reads at once are needed, and why."""
+    return (
+        f" A read takes {milliseconds(facts)}, so a query that has {WORK_US:.0f} us of work for"
+        f" each block needs {reads_in_flight(facts):,} in flight."
+    )
 
 
 def reads_by_service(facts: Facts) -> bool:
@@ -399,12 +326,12 @@ def reads_by_service(facts: Facts) -> bool:
         return facts.method == "worker"
     if facts.major >= 18 and facts.value("io_method") != "sync":
         return False
-    return is_preloaded(facts) and wanted_workers(facts) > 0
+    return has_service(facts)
 
 
 def direct_io(facts: Facts) -> Iterator[Finding]:
     """With direct I/O the kernel caches nothing: advice is in vain."""
-    if "data" not in facts.words("debug_io_direct") or is_switched_off(facts):
+    if not is_direct(facts) or is_switched_off(facts):
         return
     hidden = "shared_preload_libraries" not in facts.settings
     if facts.method is None and facts.major < 18 and hidden and facts.loaded:
@@ -413,14 +340,13 @@ def direct_io(facts: Facts) -> Iterator[Finding]:
             NOTE,
             "Direct I/O: whether the I/O service reads is not to be seen",
             f'User "{facts.username}" may not see shared_preload_libraries, and the extension\'s'
-            " functions are not to be had in this database.",
+            " functions are not to be had in this database. A superuser's doctor sees it.",
+            (as_superuser(facts),),
         )
     elif reads_by_service(facts):
         yield from _few_service_workers(facts)
     elif facts.major < 18:
-        commands: tuple[str, ...] = (*service_workers(facts), restart(facts))
-        if not is_preloaded(facts) and not hidden:
-            commands = (preload_too(facts), *commands)
+        commands = (*_preload_first(facts), *service_workers(facts), restart(facts))
         yield Finding(
             "direct-io",
             PROBLEM,
@@ -453,11 +379,14 @@ def huge_pages(facts: Facts) -> Iterator[Finding]:
     pages = facts.number("shared_memory_size_in_huge_pages")
     status = facts.value("huge_pages_status")
     wanted = facts.value("huge_pages")
-    if "data" not in facts.words("debug_io_direct") or pages is None or pages < 1:
+    if not is_direct(facts) or pages is None or pages < 1:
         return
     if wanted == "on" or status == "on":
         return
-    commands: tuple[str, ...] = (f"sysctl -w vm.nr_hugepages={pages}", restart(facts))
+    commands: tuple[str, ...] = (
+        f"sudo sysctl -w vm.nr_hugepages={pages}",
+        restart(facts),
+    )
     if wanted == "off":
         commands = ("ALTER SYSTEM SET huge_pages = try;", *commands)
     # Before 17 the server does not tell whether it has got what it tries to get.
@@ -494,7 +423,8 @@ def platform(facts: Facts) -> Iterator[Finding]:
         commands = ("ALTER SYSTEM SET io_method = 'worker';", restart(facts))
     else:
         mended = "The I/O service can read ahead without it."
-        commands = (f"ALTER SYSTEM SET {LIBRARY}.io_workers = 2;", restart(facts))
+        more = alter_ours(facts, "io_workers", USUAL_SERVICE_WORKERS)
+        commands = (*_preload_first(facts), more, restart(facts))
     yield Finding(
         "no-advice",
         PROBLEM,
@@ -504,29 +434,33 @@ def platform(facts: Facts) -> Iterator[Finding]:
     )
 
 
-def uses_aio(facts: Facts) -> bool:
-    """Return if look-ahead goes through the server's asynchronous I/O."""
-    if facts.method is not None:
-        return facts.method == "aio"
-    if facts.major < 18 or facts.value("io_method") == "sync":
-        return False
-    forced = facts.value(f"{LIBRARY}.method") == "aio"
-    return forced or "data" in facts.words("debug_io_direct")
-
-
 def io_workers(facts: Facts) -> Iterator[Finding]:
+    """The server's own workers, if it is they who read: everything, or a part."""
     workers = facts.number("io_workers")
-    if not uses_aio(facts) or facts.value("io_method") != "worker" or workers is None:
+    if workers is None or facts.value("io_method") != "worker":
         return
-    if workers > FEW_IO_WORKERS:
+    if uses_aio(facts):
+        # Buffered, the kernel is advised first, and has more in flight than these.
+        slow = is_direct(facts) and workers < MOST_IO_WORKERS and falls_behind(facts, workers)
+        if workers > FEW_IO_WORKERS and not slow:
+            return
+        enough = enough_workers(facts, ENOUGH_IO_WORKERS, MOST_IO_WORKERS)
+        what = "All sessions' asynchronous reads wait"
+        more = _by_latency(facts) if slow else ""
+        more += " io_method = io_uring has no such limit, where the build has it."
+    elif uses_aio_for_pages(facts) and workers < FEW_IO_WORKERS:
+        enough = FEW_IO_WORKERS
+        what = "What is read ahead of leaf pages and bitmap heap scans waits, for all sessions,"
+        more = f" The server's default of {FEW_IO_WORKERS} does for these."
+    else:
         return
+    number = "one process, which" if workers == 1 else f"{workers} processes, each of which"
     yield Finding(
         "few-io-workers",
         WARNING,
         f"io_workers is {workers}",
-        f"All sessions' asynchronous reads wait for {workers} processes, each of which reads one"
-        " thing at a time. io_method = io_uring has no such limit, where the build has it.",
-        (f"ALTER SYSTEM SET io_workers = {ENOUGH_IO_WORKERS};", RELOAD),
+        f"{what} for {number} reads one thing at a time.{more}",
+        (f"ALTER SYSTEM SET io_workers = {enough};", RELOAD),
     )
 
 
@@ -573,7 +507,7 @@ def cached(facts: Facts) -> Iterator[Finding]:
     """Where nothing waits there is nothing to win; that is no fault."""
     buffers = facts.number("shared_buffers")
     size = facts.database_bytes or 0
-    if buffers is not None and 0 < size <= buffers * 8192:
+    if buffers is not None and 0 < size <= buffers * BLOCK:
         yield Finding(
             "fits-shared-buffers",
             NOTE,
@@ -594,20 +528,20 @@ def cached(facts: Facts) -> Iterator[Finding]:
 
 def waste(facts: Facts) -> Iterator[Finding]:
     seen = facts.counters
-    if seen is None or seen.issued < ENOUGH_BLOCKS:
+    if seen is None or not wastes_much(facts):
         return
-    share = seen.wasted / seen.issued
-    if share >= MUCH_WASTE:
-        now = facts.number(f"{LIBRARY}.max_distance") or DEFAULT_DISTANCE
-        lower = LOWER_DISTANCE if now > LOWER_DISTANCE else max(LEAST_DISTANCE, now // 2)
-        yield Finding(
-            "much-wasted",
-            WARNING,
-            f"{share:.0%} of the blocks read ahead were not needed",
-            f"Queries that end early (LIMIT, EXISTS, cursors) drop what was read for them; most"
-            f" of it for {seen.most_wasted}. Looking less far ahead wastes less.",
-            (f"ALTER SYSTEM SET {LIBRARY}.max_distance = {lower};", RELOAD) if lower < now else (),
-        )
+    name = f"{LIBRARY}.max_distance"
+    now = facts.number(name) or DEFAULT_DISTANCE
+    # Below what scans begin with little is left of look-ahead.
+    lower = LOWER_DISTANCE if now > LOWER_DISTANCE else max(FIRST_DISTANCE, now // 2)
+    yield Finding(
+        "much-wasted",
+        WARNING,
+        f"{seen.wasted / seen.issued:.0%} of the blocks read ahead were not needed",
+        f"Queries that end early (LIMIT, EXISTS, cursors) drop what was read for them; most"
+        f" of it for {seen.most_wasted}. Looking less far ahead wastes less.",
+        set_to(facts, name, lower) if lower < now else (),
+    )
 
 
 CHECKS: tuple[Check, ...] = (
@@ -618,6 +552,8 @@ CHECKS: tuple[Check, ...] = (
     extension,
     versions_agree,
     switched_off,
+    parts_off,
+    limits,
     direct_io,
     worker_processes,
     huge_pages,
@@ -626,6 +562,7 @@ CHECKS: tuple[Check, ...] = (
     io_max_concurrency,
     effective_io_concurrency,
     synchronous,
+    short_distance,
     cached,
     waste,
 )

@@ -23,8 +23,10 @@ SQL_FOLDER = Path(__file__).parent / "sql"
 BLOCK = 8192
 BLOCKS_PER_FILE = (1 << 30) // BLOCK
 LATENCY_SAMPLES = 64
+STORAGE_SAMPLES = 16
 
 SETTINGS = (
+    "cluster_name",
     "config_file",
     "data_directory",
     "debug_io_direct",
@@ -40,6 +42,7 @@ SETTINGS = (
     "pg_lookahead.io_workers",
     "pg_lookahead.max_distance",
     "pg_lookahead.method",
+    "port",
     "session_preload_libraries",
     "shared_buffers",
     "shared_memory_size_in_huge_pages",
@@ -77,6 +80,8 @@ class Latency:
     median_us: float
     p90_us: float
     cached_share: float
+    # The median of those that came from storage, if they are enough to go by.
+    storage_us: float | None = None
 
 
 @dataclass(frozen=True)
@@ -267,9 +272,12 @@ def summarize(times: list[float]) -> Latency | None:
     """Return the figures for these times, if they are enough to go by."""
     if len(times) < 2:
         return None
+    stored = [time for time in times if time >= CACHED_BELOW_US]
+    enough = len(stored) >= STORAGE_SAMPLES
     return Latency(
         samples=len(times),
         median_us=round(statistics.median(times), 1),
         p90_us=round(statistics.quantiles(times, n=10)[-1], 1),
-        cached_share=round(sum(t < CACHED_BELOW_US for t in times) / len(times), 3),
+        cached_share=round(1 - len(stored) / len(times), 3),
+        storage_us=round(statistics.median(stored), 1) if enough else None,
     )

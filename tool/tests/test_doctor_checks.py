@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from psycopg.conninfo import conninfo_to_dict
 
 from lookahead import doctor
 from lookahead.doctor_checks import NOTE, PROBLEM, WARNING, Finding, examine
@@ -63,7 +65,7 @@ def facts(changed: Mapping[str, str | None] | None = None, **changes: Any) -> Fa
         bindir="/pg/bin",
         settings=settings(**(changed or {})),
         counters=Counters(),
-        latency=Latency(64, 90.0, 200.0, 0.0),
+        latency=Latency(64, 90.0, 200.0, 0.0, 90.0),
     )
     return replace(good, **changes)
 
@@ -71,7 +73,8 @@ def facts(changed: Mapping[str, str | None] | None = None, **changes: Any) -> Fa
 def test_every_finding_is_documented() -> None:
     """In docs/doctor.md, with its severity."""
     root = Path(__file__).parents[2]
-    source = (root / "tool" / "lookahead" / "doctor_checks.py").read_text()
+    folder = root / "tool" / "lookahead"
+    source = "".join(file.read_text() for file in sorted(folder.glob("doctor*.py")))
     found = {
         (name, severity.lower())
         for name, severity in re.findall(
@@ -125,7 +128,51 @@ def test_library_not_installed() -> None:
     finding = only(found, "library-not-installed")
     assert finding.commands == (
         "make PG_CONFIG=/pg/bin/pg_config",
-        "make install PG_CONFIG=/pg/bin/pg_config",
+        "sudo make install PG_CONFIG=/pg/bin/pg_config",
+    )
+    assert "headers of PostgreSQL 18" in finding.explanation
+
+
+@pytest.mark.parametrize(
+    ("bindir", "build", "package", "pg_config"),
+    [
+        (
+            "/usr/lib/postgresql/18/bin",
+            "PostgreSQL 18.6 (Debian 18.6-1.pgdg12+1) on x86_64-pc-linux-gnu",
+            "sudo apt-get install build-essential postgresql-server-dev-18",
+            "/usr/lib/postgresql/18/bin/pg_config",
+        ),
+        (
+            # Who may not see the folder sees whose build it is.
+            None,
+            "PostgreSQL 18.6 (Ubuntu 18.6-1.pgdg24.04+1) on x86_64-pc-linux-gnu",
+            "sudo apt-get install build-essential postgresql-server-dev-18",
+            "/usr/lib/postgresql/18/bin/pg_config",
+        ),
+        (
+            "/usr/pgsql-18/bin",
+            "PostgreSQL 18.6 on x86_64-pc-linux-gnu, compiled by gcc (GCC) 11.5.0",
+            "sudo dnf install gcc make redhat-rpm-config postgresql18-devel",
+            "/usr/pgsql-18/bin/pg_config",
+        ),
+    ],
+)
+def test_library_not_installed_names_the_headers(
+    bindir: str | None, build: str, package: str, pg_config: str
+) -> None:
+    given = facts(
+        NOT_LOADED,
+        loaded=False,
+        available_version=None,
+        extension_version=None,
+        library_version=None,
+        bindir=bindir,
+        build=build,
+    )
+    assert only(examine(given), "library-not-installed").commands == (
+        package,
+        f"make PG_CONFIG={pg_config}",
+        f"sudo make install PG_CONFIG={pg_config}",
     )
 
 
@@ -162,13 +209,61 @@ def test_not_loaded_on_debian_restarts_as_debian_does() -> None:
         "config_file": "/etc/postgresql/15/main/postgresql.conf",
     }
     finding = only(examine(facts(changed, loaded=False)), "library-not-loaded")
-    assert finding.commands[-1] == "pg_ctlcluster 15 main restart"
+    assert finding.commands[-1] == "sudo pg_ctlcluster 15 main restart"
+
+
+def restarted(changed: Mapping[str, str | None], **more: Any) -> str:
+    """Return the command that restarts such a server."""
+    changed = {**NOT_LOADED, "shared_preload_libraries": "", **changed}
+    given = facts(changed, loaded=False, **more)
+    return only(examine(given), "library-not-loaded").commands[-1]
+
+
+def test_restart_of_a_package_for_red_hat() -> None:
+    """systemd would take a server that pg_ctl has started for one that has failed."""
+    found = restarted({"data_directory": "/var/lib/pgsql/18/data"}, bindir="/usr/pgsql-18/bin")
+    assert found == "sudo systemctl restart postgresql-18"
+    found = restarted({"data_directory": "/srv/a b"}, bindir="/usr/pgsql-18/bin")
+    assert found == "/usr/pgsql-18/bin/pg_ctl restart -D '/srv/a b'"
+
+
+HIDDEN: dict[str, str | None] = {"config_file": None, "data_directory": None}
+
+
+def test_restart_where_the_folder_is_hidden() -> None:
+    """No shell takes what stands for it for a redirection, and it says who sees it."""
+    command, _, comment = restarted(HIDDEN, bindir=None).partition("#")
+    assert shlex.split(command) == ["pg_ctl", "restart", "-D", "<data directory>"]
+    assert "SHOW data_directory" in comment
+    assert "pg_monitor" in comment
+
+
+@pytest.mark.parametrize(
+    ("build", "name", "expected"),
+    [
+        ("PostgreSQL 18.6 (Debian 18.6-1) on x86_64", "18/main", "sudo pg_ctlcluster 18 main"),
+        ("PostgreSQL 18.6 (Debian 18.6-1) on x86_64", "shop", "pg_ctl"),
+        ("PostgreSQL 18.6 on x86_64", "18/main", "pg_ctl"),
+    ],
+)
+def test_restart_where_only_debians_name_is_seen(build: str, name: str, expected: str) -> None:
+    found = restarted({**HIDDEN, "cluster_name": name}, bindir=None, build=build)
+    assert found.startswith(f"{expected} restart")
 
 
 def test_not_loaded_and_not_allowed_to_see_why() -> None:
     changed = {**NOT_LOADED, "shared_preload_libraries": None}
     finding = only(examine(facts(changed, loaded=False, username="bob")), "library-not-loaded")
     assert "bob" in finding.explanation
+    assert finding.commands == ("sudo -u postgres ./lookahead doctor dbname=shop",)
+
+
+def test_command_to_ask_as_a_superuser_names_database_and_port() -> None:
+    changed = {**NOT_LOADED, "shared_preload_libraries": None, "port": "5433"}
+    finding = only(examine(facts(changed, loaded=False, database="odd name")), "library-not-loaded")
+    *words, dsn = shlex.split(finding.commands[0])
+    assert words == ["sudo", "-u", "postgres", "./lookahead", "doctor"]
+    assert conninfo_to_dict(dsn) == {"dbname": "odd name", "port": "5433"}
 
 
 def test_restart_pending() -> None:
@@ -295,6 +390,15 @@ def test_direct_io_before_18_without_preloading() -> None:
     assert finding.commands[2] == "ALTER SYSTEM SET max_worker_processes = 16;"
 
 
+@pytest.mark.parametrize(("number", "first"), [(160014, "LOAD 'pg_lookahead'; "), (170011, "")])
+def test_direct_io_without_the_library(number: int, first: str) -> None:
+    """Before 17 ALTER SYSTEM refuses the name of a setting that is not known."""
+    changed = {**NOT_LOADED, "debug_io_direct": "data", "shared_preload_libraries": ""}
+    given = facts(changed, version_num=number, method="none", preloaded=False, loaded=False)
+    found = next(finding for finding in examine(given) if finding.id == "direct-io")
+    assert found.commands[1] == f"{first}ALTER SYSTEM SET pg_lookahead.io_workers = 8;"
+
+
 @pytest.mark.parametrize(("workers", "number"), [("-1", 2), ("2", 2), ("5", 5), ("7", 7)])
 def test_few_service_workers(workers: str, number: int) -> None:
     changed = {"debug_io_direct": "data", "pg_lookahead__io_workers": workers}
@@ -338,6 +442,7 @@ def test_direct_io_seen_by_anybody() -> None:
     given = facts(changed, version_num=170011, method=None, preloaded=None)
     finding = only(examine(given), "direct-io-unknown")
     assert finding.severity == NOTE
+    assert finding.commands == ("sudo -u postgres ./lookahead doctor dbname=shop",)
 
 
 def test_loaded_by_the_session_seen_by_anybody() -> None:
@@ -345,17 +450,32 @@ def test_loaded_by_the_session_seen_by_anybody() -> None:
     finding = only(
         examine(facts({"shared_preload_libraries": None}, preloaded=False)), "not-preloaded"
     )
-    assert finding.commands == ()
+    assert finding.commands == ("sudo -u postgres ./lookahead doctor dbname=shop",)
 
 
 @pytest.mark.parametrize(
-    ("code", "command"),
-    [("42501", 'GRANT USAGE ON SCHEMA ext TO "postgres";'), ("57014", None)],
+    ("code", "error", "first"),
+    [
+        (
+            "42501",
+            "permission denied for schema ext",
+            'GRANT USAGE ON SCHEMA ext TO "postgres";',
+        ),
+        (
+            "42501",
+            "permission denied for function pg_lookahead_version",
+            "GRANT EXECUTE ON FUNCTION ext.pg_lookahead_version(), ext.pg_lookahead_status()"
+            ' TO "postgres";',
+        ),
+        ("42883", "no such function", "/pg/bin/pg_ctl restart -D /data"),
+        ("55000", "not the columns that the library gives", "/pg/bin/pg_ctl restart -D /data"),
+        ("57014", "canceled", "SELECT * FROM ext.pg_lookahead_status();"),
+    ],
 )
-def test_functions_that_fail(code: str, command: str | None) -> None:
-    given = facts(library_version=None, library_error="no", library_error_code=code, schema="ext")
+def test_functions_that_fail(code: str, error: str, first: str) -> None:
+    given = facts(library_version=None, library_error=error, library_error_code=code, schema="ext")
     finding = only(examine(given), "library-fails")
-    assert finding.commands == ((command,) if command else ())
+    assert finding.commands[0] == first
 
 
 def test_direct_io_without_the_extension() -> None:
@@ -391,7 +511,7 @@ def with_huge_pages(**changed: str) -> list[Finding]:
 def test_direct_io_without_huge_pages() -> None:
     finding = only(with_huge_pages(huge_pages="try", huge_pages_status="off"), "huge-pages")
     assert finding.severity == WARNING
-    assert finding.commands[0] == "sysctl -w vm.nr_hugepages=80"
+    assert finding.commands[0] == "sudo sysctl -w vm.nr_hugepages=80"
     switched_off = only(with_huge_pages(huge_pages="off", huge_pages_status="off"), "huge-pages")
     assert switched_off.commands[0] == "ALTER SYSTEM SET huge_pages = try;"
 
@@ -446,8 +566,126 @@ def test_few_io_workers_is_told_without_the_extension() -> None:
     assert "few-io-workers" in [finding.id for finding in examine(given)]
 
 
-def test_io_workers_do_not_matter_with_advice() -> None:
-    assert examine(facts({"io_workers": "1"})) == []
+def test_io_workers_read_leaf_pages_and_bitmaps_with_auto() -> None:
+    """Advice serves index scans, but these go through the I/O workers.
+
+    So it is in la_dense_method_for() of src/method/method.c.  Three workers, which
+    the server has by default, do for them.
+    """
+    finding = only(examine(facts({"io_workers": "1"})), "few-io-workers")
+    assert finding.severity == WARNING
+    assert "leaf pages and bitmap heap scans" in finding.explanation
+    assert finding.commands[0] == "ALTER SYSTEM SET io_workers = 3;"
+    assert examine(facts({"io_workers": "3"})) == []
+    changed = {"io_workers": "1", "pg_lookahead__leafscan": "off"}
+    assert [found.id for found in examine(facts(changed))] == ["few-io-workers", "part-off"]
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"pg_lookahead__method": "advice"},
+        {"io_method": "io_uring"},
+        {"pg_lookahead__leafscan": "off", "pg_lookahead__bitmapscan": "off"},
+    ],
+)
+def test_io_workers_that_read_nothing_do_not_matter(changed: dict[str, str]) -> None:
+    found = examine(facts({"io_workers": "1", **changed}))
+    assert "few-io-workers" not in {finding.id for finding in found}
+
+
+def test_io_workers_that_cannot_keep_up_with_the_storage() -> None:
+    """A worker has one read in flight: with direct I/O there are no others."""
+    slow = Latency(64, 1000.0, 2000.0, 0.0, 1000.0)
+    changed = {"debug_io_direct": "data", "io_workers": "16"}
+    assert examine(facts(changed, method="aio")) == []
+    finding = only(examine(facts(changed, method="aio", latency=slow)), "few-io-workers")
+    assert "takes 1 ms" in finding.explanation
+    assert "needs 100 in flight" in finding.explanation
+    assert finding.commands[0] == "ALTER SYSTEM SET io_workers = 32;"
+    # More there cannot be; and with buffered storage the kernel has more in flight.
+    assert examine(facts({**changed, "io_workers": "32"}, method="aio", latency=slow)) == []
+    assert examine(facts({"io_workers": "16"}, method="aio", latency=slow)) == []
+
+
+@pytest.mark.parametrize(
+    ("microseconds", "workers", "expected"),
+    [(110, 8, None), (130, 8, 16), (200, 16, None), (1000, 16, 32), (1000, 32, None)],
+)
+def test_service_workers_that_cannot_keep_up_with_the_storage(
+    microseconds: int, workers: int, expected: int | None
+) -> None:
+    changed = {
+        **SERVED_DIRECTLY,
+        "pg_lookahead__io_workers": str(workers),
+        "max_worker_processes": str(workers + 8),
+    }
+    latency = Latency(64, microseconds, 9999.0, 0.0, microseconds)
+    found = examine(facts(changed, version_num=170011, method="worker", latency=latency))
+    if expected is None:
+        assert found == []
+        return
+    finding = only(found, "few-service-workers")
+    assert finding.commands[:2] == (
+        f"ALTER SYSTEM SET pg_lookahead.io_workers = {expected};",
+        f"ALTER SYSTEM SET max_worker_processes = {expected + 8};",
+    )
+
+
+def test_distance_that_the_storage_outruns() -> None:
+    """The formula of docs/reference.md; a 256 of blocks covers 2.56 ms."""
+    latency = Latency(64, 2560.0, 9999.0, 0.0, 2560.0)
+    assert examine(facts(latency=latency)) == []
+    latency = Latency(64, 5000.0, 9999.0, 0.0, 5000.0)
+    finding = only(examine(facts(latency=latency)), "short-distance")
+    assert finding.severity == NOTE
+    assert finding.title == "A read takes 5 ms, and pg_lookahead.max_distance is 256"
+    assert "needs 500 blocks ahead" in finding.explanation
+    assert finding.commands == (
+        "ALTER SYSTEM SET pg_lookahead.max_distance = 1024;",
+        "SELECT pg_reload_conf();",
+    )
+    assert examine(facts({"pg_lookahead__max_distance": "1024"}, latency=latency)) == []
+    most = {"pg_lookahead__max_distance": "4096"}
+    assert examine(facts(most, latency=Latency(64, 90000.0, 1.0, 0.0, 90000.0))) == []
+
+
+def test_distance_is_raised_where_it_was_set() -> None:
+    given = facts(latency=Latency(64, 5000.0, 9999.0, 0.0, 5000.0))
+    given.settings["pg_lookahead.max_distance"] = Setting("256", "database user")
+    assert only(examine(given), "short-distance").commands == (
+        'ALTER ROLE "postgres" IN DATABASE "shop" SET pg_lookahead.max_distance = 1024;',
+    )
+    given.settings["pg_lookahead.max_distance"] = Setting("256", "client")
+    assert only(examine(given), "short-distance").commands == (
+        "SET pg_lookahead.max_distance = 1024;",
+    )
+
+
+def test_reads_in_flight_that_the_storage_outruns() -> None:
+    """Asynchronous I/O looks ahead two blocks for each of them."""
+    latency = Latency(64, 2000.0, 9999.0, 0.0, 2000.0)
+    changed = {"io_method": "io_uring", "debug_io_direct": "data"}
+    finding = only(examine(facts(changed, method="aio", latency=latency)), "short-distance")
+    assert finding.title.endswith("pg_lookahead.io_concurrency is 64")
+    assert finding.commands == (
+        "ALTER SYSTEM SET pg_lookahead.io_concurrency = 256;",
+        "SELECT pg_reload_conf();",
+        "ALTER SYSTEM SET io_max_concurrency = 260;",
+        "/pg/bin/pg_ctl restart -D /data",
+    )
+    changed |= {"pg_lookahead__io_concurrency": "256", "io_max_concurrency": "260"}
+    assert examine(facts(changed, method="aio", latency=latency)) == []
+
+
+def test_cached_reads_say_nothing_of_the_storage() -> None:
+    assert examine(facts(latency=Latency(64, 5000.0, 9999.0, 0.8))) == []
+    found = summarize([5.0] * 49 + [5000.0] * 15)
+    assert found
+    assert found.storage_us is None
+    found = summarize([5.0] * 48 + [5000.0] * 16)
+    assert found
+    assert (found.median_us, found.storage_us) == (5.0, 5000.0)
 
 
 def test_low_io_max_concurrency() -> None:
@@ -476,6 +714,10 @@ def test_platform_without_advice() -> None:
     finding = only(examine(given), "no-advice")
     assert finding.severity == PROBLEM
     assert finding.commands[0] == "ALTER SYSTEM SET pg_lookahead.io_workers = 2;"
+    given.settings["shared_preload_libraries"] = Setting("auto_explain")
+    finding = next(found for found in examine(given) if found.id == "no-advice")
+    assert finding.commands[0].endswith("= 'auto_explain', 'pg_lookahead';")
+    given.settings["shared_preload_libraries"] = Setting("pg_lookahead")
     # Once the service runs, or on 18 by itself, there is nothing to mend.
     assert examine(replace(given, method="worker")) == []
     assert examine(facts({"io_workers": "16"}, build=build, method="aio")) == []
@@ -515,8 +757,146 @@ def test_much_wasted() -> None:
         examine(facts({"pg_lookahead__max_distance": "32"}, counters=seen)), "much-wasted"
     )
     assert finding.commands[0] == "ALTER SYSTEM SET pg_lookahead.max_distance = 16;"
-    least = facts({"pg_lookahead__max_distance": "8"}, counters=seen)
-    assert only(examine(least), "much-wasted").commands == ()
+    # Lower is no look-ahead; that it is low already is no finding then.
+    for least in ("8", "16"):
+        given = facts({"pg_lookahead__max_distance": least}, counters=seen)
+        assert only(examine(given), "much-wasted").commands == ()
+
+
+# Values with which look-ahead hardly helps, on a 17 with the I/O service.
+FAR = [
+    ("start_after", "1000000", "8"),
+    ("start_after", "0", "8"),
+    ("max_distance", "8", "256"),
+    ("ring_size", "1024", "'64MB'"),
+    ("io_batch_size", "1", "16"),
+]
+
+
+@pytest.mark.parametrize(("name", "value", "usual"), FAR)
+def test_settings_with_which_look_ahead_hardly_helps(name: str, value: str, usual: str) -> None:
+    given = facts(version_num=170011)
+    given.settings[f"pg_lookahead.{name}"] = Setting(value, "configuration file")
+    finding = only(examine(given), "unusual-setting")
+    assert finding.severity == WARNING
+    assert finding.title.startswith(f"pg_lookahead.{name} is {value}, ")
+    assert "configuration file" in finding.explanation
+    assert finding.commands == (
+        f"ALTER SYSTEM SET pg_lookahead.{name} = {usual};",
+        "SELECT pg_reload_conf();",
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        # What docs/troubleshooting.md proposes is no fault.
+        ("start_after", "50"),
+        ("max_distance", "32"),
+        ("max_distance", "16"),
+        ("io_concurrency", "8"),
+        ("ring_size", "4096"),
+        ("io_batch_size", "4"),
+        ("min_table_size", "1048575"),
+        ("heap_extend_size", "16"),
+    ],
+)
+@pytest.mark.parametrize("number", [170011, 180006])
+def test_settings_with_which_it_helps(name: str, value: str, number: int) -> None:
+    assert examine(facts({f"pg_lookahead__{name}": value}, version_num=number)) == []
+
+
+def test_few_reads_in_flight_matter_where_reads_are_asynchronous() -> None:
+    few = {"pg_lookahead__io_concurrency": "1"}
+    assert only(examine(facts(few)), "unusual-setting").severity == WARNING
+    assert examine(facts(few, version_num=170011)) == []
+    assert examine(facts({**few, "io_method": "io_uring"})) == []
+    ring = {"pg_lookahead__ring_size": "1024", "pg_lookahead__io_batch_size": "1"}
+    assert examine(facts({**ring, "pg_lookahead__io_workers": "0"}, version_num=170011)) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "database", "role", "command"),
+    [
+        ("start_after", "5000", None, "bob", 'ALTER ROLE "bob" RESET pg_lookahead.start_after;'),
+        (
+            "max_distance",
+            "64kB",
+            "shop",
+            None,
+            'ALTER DATABASE "shop" RESET pg_lookahead.max_distance;',
+        ),
+        (
+            "max_distance",
+            "8",
+            "shop",
+            "bob",
+            'ALTER ROLE "bob" IN DATABASE "shop" RESET pg_lookahead.max_distance;',
+        ),
+    ],
+)
+def test_unusual_settings_for_some(
+    name: str, value: str, database: str | None, role: str | None, command: str
+) -> None:
+    entry = RoleSetting(database, role, f"pg_lookahead.{name}", value)
+    given = facts(role_settings=(entry,))
+    # The session that has it from there is no second place.
+    given.settings[f"pg_lookahead.{name}"] = Setting("8", "database user")
+    finding = only(examine(given), "unusual-setting")
+    assert value in finding.title
+    assert (role or database or "") in finding.title
+    assert finding.commands == (command,)
+
+
+@pytest.mark.parametrize("value", ["4MB", "1GB", "512", "many", "1 furlong"])
+def test_usual_settings_for_some(value: str) -> None:
+    entry = RoleSetting("shop", None, "pg_lookahead.max_distance", value)
+    assert examine(facts(role_settings=(entry,))) == []
+
+
+# Parts of the work that can be switched off; those of some versions with the versions.
+OFF = [
+    ("bitmapscan", "off", "on", ()),
+    ("leafscan", "off", "on", ()),
+    ("seqscan", "off", "on", (15, 16, 17)),
+    ("min_table_size", "2147483647", "'1GB'", (15, 16, 17)),
+    ("heap_extend_size", "0", "'4MB'", ()),
+    ("index_extend_size", "0", "'4MB'", ()),
+    ("write_combine_size", "0", "'256kB'", (17, 18)),
+]
+
+
+@pytest.mark.parametrize("major", [15, 16, 17, 18])
+@pytest.mark.parametrize(("name", "value", "usual", "versions"), OFF)
+def test_parts_that_are_switched_off(
+    name: str, value: str, usual: str, versions: tuple[int, ...], major: int
+) -> None:
+    changed = {f"pg_lookahead__{name}": value}
+    given = facts(changed, version_num=major * 10000 + 8)
+    if versions and major not in versions:
+        assert examine(given) == []
+        return
+    finding = only(examine(given), "part-off")
+    assert finding.severity == NOTE
+    assert finding.commands[0] == f"ALTER SYSTEM SET pg_lookahead.{name} = {usual};"
+
+
+@pytest.mark.parametrize("number", [150006, 160002])
+def test_tables_do_not_grow_ahead_in_old_minor_releases(number: int) -> None:
+    assert examine(facts({"pg_lookahead__heap_extend_size": "0"}, version_num=number)) == []
+
+
+def test_part_off_for_a_role() -> None:
+    entry = RoleSetting(None, "bob", "pg_lookahead.leafscan", "no")
+    finding = only(examine(facts(role_settings=(entry,))), "part-off")
+    assert 'role "bob"' in finding.title
+    assert finding.commands == ('ALTER ROLE "bob" RESET pg_lookahead.leafscan;',)
+
+
+@pytest.mark.parametrize("value", ["NONE", "None"])
+def test_method_none_in_capitals(value: str) -> None:
+    entry = RoleSetting(None, "bob", "pg_lookahead.method", value)
+    only(examine(facts(role_settings=(entry,))), "method-none")
 
 
 def test_little_waste_or_little_to_go_by() -> None:

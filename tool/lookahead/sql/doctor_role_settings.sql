@@ -7,5 +7,5 @@ SELECT d.datname AS database,
        LEFT JOIN pg_database d ON d.oid = s.setdatabase
        LEFT JOIN pg_roles r ON r.oid = s.setrole,
        unnest(s.setconfig) AS entry
- WHERE split_part(entry, '=', 1) IN ('pg_lookahead.enabled', 'pg_lookahead.method')
+ WHERE split_part(entry, '=', 1) LIKE 'pg\_lookahead.%'
  ORDER BY 1, 2, 3;
