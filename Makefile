@@ -19,9 +19,11 @@ OBJS = \
 	src/extend/extend_stats.o \
 	src/extend/file_extend.o \
 	src/extend/fill.o \
+	src/extend/filled_tables.o \
 	src/extend/heap_extend.o \
 	src/extend/index_extend.o \
 	src/extend/load.o \
+	src/extend/load_routed.o \
 	src/extend/load_table.o \
 	src/extend/space.o \
 	src/extend/spare.o \

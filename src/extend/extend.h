@@ -9,9 +9,11 @@
  *					in one piece (15)
  *	index_extend.c	indexes that are being built
  *	fill.c			INSERT, UPDATE, MERGE: looks as the rows come
+ *	filled_tables.c	the tables that are looked at then
  *	target_page.c	INSERT: the buffer of the page that is being filled
  *	load.c			COPY, CREATE TABLE AS, materialized views: pages through
  *					the statement's own insert state (load.h)
+ *	load_routed.c	COPY into a partitioned table: as for INSERT
  *	load_table.c	which table that is
  *	write_combine.c	what was filled is written out many pages at a time
  *	spare.c			what was added and is not used yet, and the planner
@@ -116,6 +118,7 @@ typedef struct LaGrowth
 	BlockNumber size;			/* its pages when looked at last, or invalid */
 	BlockNumber target;			/* where rows went then, or invalid */
 	BufferAccessStrategy ring;	/* buffers that pages are filled in, or NULL */
+	uint32		most;			/* pages to be added at a time, or 0 */
 	BlockNumber made;			/* the last page made for us, or invalid */
 	int			alone;			/* times in a row that the table ended with
 								 * that when more were made */

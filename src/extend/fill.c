@@ -12,12 +12,10 @@
  *			and know where its target page is (target_page.c)
  *	end		INSERT of a single row: look once, now that it is in
  *
- * A look costs one comparison per row: the table's target page, which the
- * server keeps, is the one seen last.  Where all rows pass target_page.c
- * (INSERT without ON CONFLICT) that tells when there is another, and nothing
- * else is looked at.  A statement that fills several tables (partitions, TOAST)
- * looks at one of them per row, in turn.  Tables for large values are opened
- * only by statements that have brought some rows.
+ * What a look is, and at which of several tables (partitions, TOAST), is in
+ * filled_tables.c.  Where all rows pass target_page.c (INSERT without ON
+ * CONFLICT) that tells when the target page is another, and nothing else is
+ * looked at.
  *
  * Copyright (c) 2026, the pg_lookahead authors
  *
@@ -27,23 +25,10 @@
 
 #include "access/table.h"
 #include "executor/executor.h"
-#include "extend/extend.h"
 #include "by_address.h"
+#include "extend/filled_tables.h"
 #include "hook/heap_am.h"
 #include "lib/ilist.h"
-
-/* After so many rows a table is looked at for a TOAST table in use. */
-#define LA_MANY_ROWS	64
-
-/* A table that a statement fills. */
-typedef struct LaFilled
-{
-	Relation	rel;
-	BlockNumber seen;			/* its target page when last looked at */
-	LaGrowth	growth;
-	bool		is_toast;		/* opened by us */
-	bool		has_toast;		/* its TOAST table is among the others */
-} LaFilled;
 
 /* A ModifyTable node that is being watched. */
 typedef struct LaFilling
@@ -57,15 +42,8 @@ typedef struct LaFilling
 	Relation	attached;		/* that we stand before, or NULL */
 	bool		sees_all;		/* rows, if it is attached */
 	uint32		moves;			/* la_target_moves at the last look */
-	uint32		rows;			/* that it was asked for */
-	int64		extensions;		/* that were made for it */
-	int64		pages;			/* that were added by them */
 	int			nrouted;		/* partitions that have been seen */
-	int			ntables;
-	int			size;			/* room in tables */
-	int			next;			/* to be looked at */
-	uint32		next_toast;		/* likewise, for its TOAST table */
-	LaFilled   *tables;
+	LaFilledTables filled;
 } LaFilling;
 
 /* Statements that are being watched, the innermost first. */
@@ -78,6 +56,10 @@ static LaByAddress la_filling_nodes;	/* the same by "node" */
  * large again.
  */
 #define LA_RECENT	64
+
+/* Single rows between two looks at where large values go. */
+#define LA_TOAST_ROWS	4
+
 static struct
 {
 	Oid			file;			/* its relfilenode */
@@ -95,47 +77,6 @@ la_filling_reset(void *arg)
 }
 
 /*
- * Watch one more table.
- */
-static void
-la_filling_add(LaFilling *filling, Relation rel, bool is_toast)
-{
-	if (filling->ntables == filling->size)
-	{
-		filling->size = Max(4, filling->size * 2);
-		if (filling->tables)
-			filling->tables = repalloc(filling->tables,
-									   filling->size * sizeof(LaFilled));
-		else
-			filling->tables =
-				MemoryContextAlloc(filling->estate->es_query_cxt,
-								   filling->size * sizeof(LaFilled));
-	}
-	filling->tables[filling->ntables].rel = rel;
-	filling->tables[filling->ntables].seen = InvalidBlockNumber;
-	la_growth_init(&filling->tables[filling->ntables].growth);
-	filling->tables[filling->ntables].is_toast = is_toast;
-	filling->tables[filling->ntables].has_toast = false;
-	filling->ntables++;
-}
-
-/*
- * Watch the table for large values of a table, once one was stored there.
- */
-static void
-la_filling_add_toast(LaFilling *filling, int which)
-{
-	LaFilled   *table = &filling->tables[which];
-	Oid			toast = table->rel->rd_rel->reltoastrelid;
-
-	if (table->is_toast || table->has_toast || !OidIsValid(toast) ||
-		!la_toast_is_used(toast))
-		return;
-	table->has_toast = true;
-	la_filling_add(filling, table_open(toast, NoLock), true);
-}
-
-/*
  * Watch partitions that rows were routed to since we looked.
  */
 static void
@@ -146,11 +87,9 @@ la_filling_add_routed(LaFilling *filling)
 	while (filling->nrouted < list_length(routed))
 	{
 		ResultRelInfo *info = list_nth(routed, filling->nrouted++);
-		Relation	rel = info->ri_RelationDesc;
 
-		if (!la_extend_wanted(rel))
-			continue;
-		la_filling_add(filling, rel, false);
+		if (la_extend_wanted(info->ri_RelationDesc))
+			la_tables_add(&filling->filled, info->ri_RelationDesc);
 	}
 }
 
@@ -160,35 +99,11 @@ la_filling_add_routed(LaFilling *filling)
 static void
 la_filling_look(LaFilling *filling)
 {
-	LaFilled   *table;
-	BlockNumber target;
-
-	filling->rows++;
 	filling->moves = la_target_moves;
 	if (filling->nrouted !=
 		list_length(filling->estate->es_tuple_routing_result_relations))
 		la_filling_add_routed(filling);
-	if (filling->ntables == 0)
-		return;
-
-	if (filling->next >= filling->ntables)
-		filling->next = 0;
-	if (filling->rows % LA_MANY_ROWS == 0)
-		la_filling_add_toast(filling, filling->next_toast++ %
-							 filling->ntables);
-	table = &filling->tables[filling->next++];
-	target = RelationGetTargetBlock(table->rel);
-	if (target == table->seen || target == InvalidBlockNumber)
-		return;
-	table->seen = target;
-	filling->extensions -= la_extend_counters.extensions_total;
-	filling->pages -= la_extend_counters.pages_added_total;
-	/* The last piece of a large value may go to an older page. */
-	la_heap_filled(table->rel,
-				   table->is_toast ? InvalidBlockNumber : target,
-				   &table->growth);
-	filling->extensions += la_extend_counters.extensions_total;
-	filling->pages += la_extend_counters.pages_added_total;
+	la_tables_look(&filling->filled);
 }
 
 /*
@@ -198,9 +113,9 @@ static inline bool
 la_filling_is_seen(const LaFilling *filling)
 {
 	return filling->sees_all && filling->attached != NULL &&
-		filling->ntables == 1 &&
+		filling->filled.ntables == 1 &&
 		filling->moves == la_target_moves &&
-		(filling->rows + 1) % LA_MANY_ROWS != 0 &&
+		(filling->filled.rows + 1) % LA_MANY_ROWS != 0 &&
 		la_heap_am_is_attached(filling->attached);
 }
 
@@ -228,7 +143,7 @@ la_ExecFilling(PlanState *node)
 
 	if (unlikely(filling == NULL || !la_filling_is_seen(filling)))
 		return la_ExecFilling_look(node);
-	filling->rows++;
+	filling->filled.rows++;
 	return filling->exec(node);
 }
 
@@ -262,14 +177,15 @@ la_filling_begin(ModifyTableState *modify)
 	filling->exec = node->ExecProcNodeReal;
 	filling->modify = modify;
 	filling->estate = estate;
+	filling->filled.context = estate->es_query_cxt;
 	filling->moves = la_target_moves - 1;
 	filling->sees_all = modify->operation == CMD_INSERT &&
 		castNode(ModifyTable, modify->ps.plan)->onConflictAction ==
 		ONCONFLICT_NONE;
 	for (int i = 0; i < modify->mt_nrels; i++)
 		if (la_extend_wanted(modify->resultRelInfo[i].ri_RelationDesc))
-			la_filling_add(filling, modify->resultRelInfo[i].ri_RelationDesc,
-						   false);
+			la_tables_add(&filling->filled,
+						  modify->resultRelInfo[i].ri_RelationDesc);
 
 	la_by_address_put(&la_filling_nodes, node, filling);
 	dlist_push_head(&la_fillings, &filling->link);
@@ -294,8 +210,8 @@ la_fill_made(const ModifyTableState *modify, LaExtendCounters *counters)
 
 		if (filling->modify != modify)
 			continue;
-		counters->extensions_total = filling->extensions;
-		counters->pages_added_total = filling->pages;
+		counters->extensions_total = filling->filled.extensions;
+		counters->pages_added_total = filling->filled.pages;
 	}
 	return counters->extensions_total > 0;
 }
@@ -331,20 +247,16 @@ la_fill_close(const EState *estate)
 	{
 		LaFilling  *filling = dlist_container(LaFilling, link, iter.cur);
 
-		if (filling->estate != estate)
-			continue;
-		for (int i = 0; i < filling->ntables; i++)
-			if (filling->tables[i].is_toast)
-				table_close(filling->tables[i].rel, NoLock);
-		filling->ntables = 0;
+		if (filling->estate == estate)
+			la_tables_close(&filling->filled);
 	}
 }
 
 /*
- * A single row has gone to a table.
+ * Something of a single row has gone to a table.
  */
 static void
-la_row_inserted(Relation rel)
+la_row_stored(Relation rel)
 {
 	Oid			file = rel->rd_rel->relfilenode;
 	int			i = file % LA_RECENT;
@@ -358,8 +270,31 @@ la_row_inserted(Relation rel)
 		la_growth_init(&la_recent[i].growth);
 	la_recent[i].file = file;
 	la_recent[i].target = target;
-	if (la_extend_wanted(rel))
-		la_heap_filled(rel, target, &la_recent[i].growth);
+	if (!la_extend_wanted(rel))
+		return;
+	/* The last piece of a large value may go to an older page. */
+	if (rel->rd_rel->relkind == RELKIND_TOASTVALUE)
+		target = InvalidBlockNumber;
+	la_heap_filled(rel, target, &la_recent[i].growth);
+}
+
+/*
+ * A single row has gone to a table, and large values of it perhaps to another,
+ * at which every few rows look.
+ */
+static void
+la_row_inserted(Relation rel)
+{
+	static uint32 nrows = 0;
+	Oid			toast = rel->rd_rel->reltoastrelid;
+
+	la_row_stored(rel);
+	if (++nrows % LA_TOAST_ROWS != 0 || !OidIsValid(toast) ||
+		!la_toast_is_used(toast))
+		return;
+	rel = table_open(toast, NoLock);
+	la_row_stored(rel);
+	table_close(rel, NoLock);
 }
 
 /*
@@ -424,12 +359,12 @@ la_fill_run_begin(const EState *estate)
 	{
 		LaFilling  *filling = dlist_container(LaFilling, link, iter.cur);
 
-		if (filling->estate != estate || filling->ntables == 0 ||
+		if (filling->estate != estate || filling->filled.ntables == 0 ||
 			filling->modify->operation == CMD_UPDATE ||
 			filling->modify->mt_nrels > 1 ||
-			!la_heap_am_attach(filling->tables[0].rel))
+			!la_heap_am_attach(filling->filled.tables[0].rel))
 			continue;
-		filling->attached = filling->tables[0].rel;
+		filling->attached = filling->filled.tables[0].rel;
 		is_any = true;
 	}
 	if (is_any)

@@ -53,11 +53,11 @@
  */
 #define LA_BATCH_BLOCKS		16
 
+/* Part of a table that the pages of all loads of it may be. */
+#define LA_EIGHTH			8
+
 /* Calls between two looks for a TOAST table in use. */
 #define LA_TOAST_TURNS		16
-
-/* Loads of one table that share what one of them may add. */
-#define LA_LOADS_BESIDE		4
 
 static LaLoad *la_loads = NULL; /* the innermost first */
 
@@ -161,6 +161,37 @@ la_load_write(LaLoad *load, BulkInsertState bistate)
 }
 
 /*
+ * By how many pages may a load let its table of nblocks grow?  Others may be
+ * loading it, too, and each keeps its pages to itself: the step is for all who
+ * have the table locked to write.  Each gets LA_BATCH_BLOCKS at least, as long
+ * as that is an eighth of the table for all of them.
+ *
+ * They are counted seldom: it takes a look at every process of the server.
+ */
+static uint32
+la_load_step(LaLoad *load, BlockNumber nblocks)
+{
+	uint32		step = la_extend_step(nblocks);
+	LOCKTAG		tag;
+
+	if (step == 0 || load->rel->rd_createSubid != InvalidSubTransactionId)
+		return step;
+	if (load->counted == InvalidBlockNumber ||
+		nblocks >= load->counted + LA_LOAD_MAX_BLOCKS)
+	{
+		SET_LOCKTAG_RELATION(tag, load->rel->rd_lockInfo.lockRelId.dbId,
+							 load->rel->rd_lockInfo.lockRelId.relId);
+		pfree(GetLockConflicts(&tag, ShareLock, &load->beside));
+		load->counted = nblocks;
+	}
+	step /= 1 + load->beside;
+	if (step >= LA_BATCH_BLOCKS)
+		return step;
+	return nblocks / LA_EIGHTH >= LA_BATCH_BLOCKS * (1 + load->beside) ?
+		LA_BATCH_BLOCKS : 0;
+}
+
+/*
  * Give the insert state more pages if it has few, and clean buffers for them.
  */
 static void
@@ -197,25 +228,26 @@ la_load_feed(LaLoad *load, BulkInsertState bistate, bool use_fsm)
 		return;					/* it fills pages that were there before */
 
 	nblocks = RelationGetNumberOfBlocks(rel);
-	step = la_extend_step(nblocks);
 	at_end = left > 0 || la_is_at_end(load, target, nblocks);
 	load->growth.size = nblocks;
-	if (!at_end || step == 0)
+	if (!at_end)
 		return;
 	if (left > 0 && bistate->last_free + 1 != nblocks)
 		return;					/* wait until they are used */
 	if (load->refused != InvalidBlockNumber &&
 		nblocks < load->refused + LA_BATCH_BLOCKS)
 		return;
+	step = la_load_step(load, nblocks);
+	if (step == 0)
+	{
+		load->refused = nblocks;
+		return;
+	}
 	if (use_fsm && left == 0)
 		when = LA_IF_FULL;
-	else if (use_fsm && load->added - load->asked >= step)
+	else if (use_fsm && load->added - load->asked >= la_extend_step(nblocks))
 		when = LA_IF_NO_ROOM;
 
-	/* Others load the table, too, and each may have a rest when it ends. */
-	if (left == 0 && load->pool_last != InvalidBlockNumber &&
-		load->pool_last + 1 != nblocks)
-		step /= LA_LOADS_BESIDE;
 	step = Min(step, LA_LOAD_MAX_BLOCKS);
 	step = Min(step, Max(load->added, LA_BATCH_BLOCKS));
 	step = Max(step, left + LA_BATCH_BLOCKS) - left;
@@ -424,7 +456,7 @@ la_load_begin(LaLoad *load)
 	la_growth_init(&load->toast_growth);
 	load->pool_first = load->pool_last = InvalidBlockNumber;
 	load->next_free = load->last_free = InvalidBlockNumber;
-	load->refused = InvalidBlockNumber;
+	load->refused = load->counted = InvalidBlockNumber;
 	load->outer = la_loads;
 	la_loads = load;
 }
@@ -465,6 +497,8 @@ la_load_end(LaLoad *load, bool is_good)
 
 	Assert(la_loads == load);
 	la_loads = load->outer;
+	if (load->routed)
+		la_routed_end(load->routed, is_good);
 	if (rel == NULL)
 		return;
 

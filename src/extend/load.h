@@ -20,11 +20,13 @@
 #include "utils/resowner.h"
 
 typedef struct LaLoad LaLoad;
+typedef struct LaRouted LaRouted;
 
 struct LaLoad
 {
 	LaLoad	   *outer;			/* of a statement that runs this one */
 	Relation	rel;			/* NULL: not known yet, or not ours */
+	LaRouted   *routed;			/* it is a partitioned table; or NULL */
 	BulkInsertState bistate;	/* the statement's; NULL before its first row */
 	bool		has_attached;	/* it is this load that stands before heap */
 	ResourceOwner owner;		/* has the relations open */
@@ -39,7 +41,11 @@ struct LaLoad
 	BlockNumber pool_last;
 	uint32		added;			/* pages that were added for it so far */
 	uint32		asked;			/* of these, when the map was asked last */
-	BlockNumber refused;		/* pages of the table when that had room */
+	BlockNumber refused;		/* pages of the table when that had room, or
+								 * there were too many to share it */
+	int			beside;			/* others who write to the table */
+	BlockNumber counted;		/* pages of it when they were counted, or
+								 * invalid */
 	BlockNumber next_free;		/* what it had not used when last seen */
 	BlockNumber last_free;
 	BlockNumber noted;			/* page that was noted last in "filled" */
@@ -104,6 +110,10 @@ la_into_is_load(const DestReceiver *dest)
 		(dest->mydest == DestIntoRel || dest->mydest == DestTransientRel) &&
 		la_extend_enabled();
 }
+
+/* load_routed.c */
+extern LaRouted *la_routed_begin(Oid relid);
+extern void la_routed_end(LaRouted *routed, bool is_good);
 
 /* load_table.c */
 extern void la_copy_begin(LaLoad *load);

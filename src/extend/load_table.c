@@ -73,8 +73,12 @@ la_copy_checked(const List *tables, AclMode required)
 
 	la_copy = NULL;
 	rte = linitial_node(RangeTblEntry, tables);
-	if (rte->rtekind == RTE_RELATION && rte->relkind == RELKIND_RELATION)
+	if (rte->rtekind != RTE_RELATION)
+		return;
+	if (rte->relkind == RELKIND_RELATION)
 		la_load_attach(load, rte->relid);
+	else if (rte->relkind == RELKIND_PARTITIONED_TABLE)
+		load->routed = la_routed_begin(rte->relid);
 }
 
 /*

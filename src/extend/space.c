@@ -128,6 +128,18 @@ la_lock_end(LaSpaceRun *run)
 }
 
 #if LA_HAVE_EXTEND_BY
+/*
+ * Does nobody extend the table right now?
+ */
+static bool
+la_end_is_free(Relation rel)
+{
+	if (!ConditionalLockRelationForExtension(rel, ExclusiveLock))
+		return false;
+	UnlockRelationForExtension(rel, ExclusiveLock);
+	return true;
+}
+
 static void
 la_add_pages(LaSpaceRun *run)
 {
@@ -178,7 +190,9 @@ la_add_pages(LaSpaceRun *run)
 		}
 
 		left -= Min(left, got);
-		if (got < LA_FEW_PAGES)
+		if (got < LA_FEW_PAGES ||
+			(run->space.npages >= LA_EXTEND_MIN_BLOCKS && left > 0 &&
+			 !la_end_is_free(rel)))
 			return;
 	}
 }

@@ -23,6 +23,7 @@ from conftest import NewCluster
 from extend_support import (
     BLOCK,
     LOADS,
+    PARTED,
     ROWS,
     SIXTEENTH,
     SOURCE,
@@ -55,6 +56,7 @@ SEGMENT = 1 << 30
 CRASHES = (
     "INSERT INTO filled SELECT s.* FROM source s, generate_series(1, 50)",
     "COPY filled FROM '%s/source.copy'",
+    "COPY parted FROM '%s/source.copy'",
     "DROP TABLE IF EXISTS made;"
     " CREATE TABLE made AS SELECT s.* FROM source s, generate_series(1, 50)",
 )
@@ -69,6 +71,8 @@ def crashing(own_cluster: NewCluster) -> Cluster:
     with connect(cluster) as connection:
         connection.execute("CREATE TABLE filled (a int, b text)")
         connection.execute("INSERT INTO filled SELECT * FROM source")
+        script(connection, PARTED.replace("filled", "parted"))
+        connection.execute("INSERT INTO parted SELECT * FROM source")
     return cluster
 
 
@@ -91,7 +95,8 @@ def loading_pids(cluster: Cluster) -> list[int]:
 def test_crash(crashing: Cluster, how: str) -> None:
     """A server that goes in the middle of loads comes back with a sound table."""
     cluster = crashing
-    for turn, delay in enumerate((0.05, 0.2, 0.4)):
+    added = []
+    for turn, delay in enumerate((0.05, 0.2, 0.4, 0.3)):
 
         def fill(statement: str) -> None:
             try:
@@ -109,6 +114,8 @@ def test_crash(crashing: Cluster, how: str) -> None:
             thread.start()
         loading_pids(cluster)
         time.sleep(delay)
+        with connect(cluster) as connection:
+            added.append(counters(connection, "server")["added"])
         if how == "kill":
             # Of each kind once; all others go down with it.
             loading = loading_pids(cluster)
@@ -125,15 +132,20 @@ def test_crash(crashing: Cluster, how: str) -> None:
             connection.execute("DROP TABLE IF EXISTS made")
             kept = value(connection, "SELECT count(*) FROM filled")
             assert kept % ROWS == 0
-            sound(connection, "filled")
-            connection.execute("VACUUM filled")
+            assert value(connection, "SELECT count(*) FROM parted") % ROWS == 0
+            for table in ("filled", "parted_0", "parted_1"):
+                sound(connection, table)
+                connection.execute(f"VACUUM {table}")
+                found = pages(connection, table)
+                assert found.lost == 0, found
             found = pages(connection, "filled")
-            assert found.lost == 0, found
             connection.execute("INSERT INTO filled SELECT * FROM source")
             again = pages(connection, "filled")
             assert again.size <= max(found.size, again.used + again.size // SIXTEENTH + 2)
             assert value(connection, "SELECT count(*) FROM filled") == kept + ROWS
             sound(connection, "filled")
+    # There was something to come back from.
+    assert max(added) > 0, added
 
 
 def test_same_transaction_without_wal(own_cluster: NewCluster) -> None:
@@ -309,11 +321,15 @@ def test_end_of_a_file(own_cluster: NewCluster) -> None:
         opened.truncate(SEGMENT - 700 * BLOCK)
     cluster.start()
     with connect(cluster) as connection:
-        before = counters(connection)["added"]
         connection.execute("INSERT INTO filled SELECT * FROM source")
-        connection.execute(f"COPY filled FROM '{cluster.dir}/source.copy'")
-        assert counters(connection)["added"] > before
-        assert value(connection, "SELECT count(*) FROM filled") == 2 * ROWS + 1
+        assert value(connection, "SELECT pg_relation_size('filled')") > SEGMENT
+        for statement in (
+            "INSERT INTO filled SELECT * FROM source",
+            f"COPY filled FROM '{cluster.dir}/source.copy'",
+        ):
+            with grows(connection):
+                connection.execute(statement)
+        assert value(connection, "SELECT count(*) FROM filled") == 3 * ROWS + 1
         size = value(connection, "SELECT pg_relation_size('filled')")
         assert file.stat().st_size == SEGMENT
         assert Path(f"{file}.1").stat().st_size == size - SEGMENT
