@@ -314,6 +314,24 @@ def require_node(connection: Connection, query: str, kind: str, index: str | Non
     raise AssertionError(f"the plan has no {kind} of {index}: {found}")
 
 
+def look_ahead_of(connection: Connection, query: str) -> list[dict[str, Any]]:
+    """Run a query; return what EXPLAIN shows of look-ahead, as it is in 18 or before.
+
+    Table blocks and leaf pages of one scan are two.
+    """
+    options = "ANALYZE, BUFFERS, SUMMARY, FORMAT json"
+    document = value(connection, f"EXPLAIN ({options}) {query}")
+    found = list(document[0].get("Look-Ahead", []))
+
+    def walk(node: dict[str, Any]) -> None:
+        found.extend(node[name] for name in ("Look-Ahead", "Leaf Look-Ahead") if name in node)
+        for child in node.get("Plans", []):
+            walk(child)
+
+    walk(document[0]["Plan"])
+    return found
+
+
 # ---------------------------------------------------------------------------
 # Pins and the log
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from lookahead.cluster import Cluster
 from lookahead.servers import Server
@@ -19,6 +17,7 @@ from support import (
     evict_tablespaces,
     gained,
     ice_cold,
+    look_ahead_of,
     plan_nodes,
     require_node,
     rows,
@@ -89,22 +88,6 @@ def create(cluster: Cluster) -> None:
     with connect(cluster) as connection:
         if value(connection, "SELECT to_regclass('bitmap')") is None:
             script(connection, SETUP)
-
-
-def look_ahead_of(connection: Connection, query: str) -> list[dict[str, Any]]:
-    """Return what EXPLAIN shows of look-ahead, as it is in 18 or before."""
-    options = "ANALYZE, BUFFERS, SUMMARY, FORMAT json"
-    document = value(connection, f"EXPLAIN ({options}) {query}")
-    found = list(document[0].get("Look-Ahead", []))
-
-    def walk(node: dict[str, Any]) -> None:
-        if "Look-Ahead" in node:
-            found.append(node["Look-Ahead"])
-        for child in node.get("Plans", []):
-            walk(child)
-
-    walk(document[0]["Plan"])
-    return found
 
 
 @pytest.mark.parametrize("name", QUERIES)

@@ -280,6 +280,25 @@ def test_limit_before_the_damage(case: Case) -> None:
             assert change.blocks_wasted > 0
 
 
+def test_errors_are_in_the_view(variant: Variant, broken: Broken) -> None:
+    """Once for the scan whose look-ahead came to the damage, under the table."""
+    cluster, damages = broken(variant.io_method)
+    damage = damages["bad_leaf"]
+    seen = (
+        "SELECT relname, errors, scans FROM pg_stat_lookahead"
+        " WHERE relname = 'bad_leaf' OR errors > 0"
+    )
+    with (
+        LogWatch(cluster, allowed=[EXPECTED]),
+        Case(cluster, damage, variant).session(enabled=True) as connection,
+    ):
+        connection.execute("SELECT pg_stat_lookahead_reset()")
+        assert len(ask(connection, early_stop(damage)).rows) == TAKEN
+        assert rows(connection, seen) == [("bad_leaf", 1, 1)]
+        assert len(ask(connection, early_stop(damage)).rows) == TAKEN
+        assert rows(connection, seen) == [("bad_leaf", 2, 2)]
+
+
 def test_cursor_before_the_damage(case: Case) -> None:
     expected = [(case.damage.start + i, 120) for i in range(TAKEN)]
     with case.session(enabled=True) as connection:

@@ -14,6 +14,8 @@ from support import (
     LogWatch,
     cold,
     connect,
+    gained,
+    look_ahead_of,
     require_node,
     rows,
     script,
@@ -100,6 +102,26 @@ def test_yaml(connection: Connection) -> None:
                 inside[key] = text.strip()
     assert set(inside) >= PROPERTIES
     assert int(inside["Blocks Issued"]) > 0
+
+
+@pytest.mark.parametrize("case", ["all", "partly_cached", "stopped"])
+def test_numbers_are_the_scans_own(connection: Connection, case: str) -> None:
+    """What EXPLAIN shows of an index scan is what it has added to the session's counters."""
+    query = SCAN
+    if case == "partly_cached":
+        assert len(rows(connection, "SELECT filler FROM shown WHERE a < 10")) == 9
+    elif case == "stopped":
+        query = f"SELECT * FROM ({SCAN} OFFSET 0) t WHERE a > 0 LIMIT 3"
+    with gained(connection) as change:
+        [found] = look_ahead_of(connection, query)
+    assert found["Blocks Issued"] == change.blocks_issued > 0
+    assert found["Blocks Used"] == change.blocks_used > 0
+    assert found["Blocks Wasted"] == change.blocks_wasted
+    assert found["Blocks Hit"] == change.blocks_hit
+    assert found["Waits"] == change.waits
+    assert (change.blocks_wasted > 0) == (case == "stopped")
+    if case == "partly_cached":
+        assert change.blocks_hit > 0
 
 
 @pytest.mark.parametrize("form", ["text", "json", "xml", "yaml"])

@@ -6,6 +6,12 @@ happens and why.
 
 from __future__ import annotations
 
+import ctypes
+import mmap
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
 import psycopg
 import pytest
 from lookahead.cluster import Cluster
@@ -20,14 +26,17 @@ from support import (
     cold,
     connect,
     gained,
+    ice_cold,
     plan_nodes,
     require_node,
     rows,
     script,
     settings,
+    until,
     until_served,
     value,
 )
+from test_service import stopped
 
 SETUP = """
 CREATE TABLE served (a int, filler text) WITH (fillfactor = 20);
@@ -40,6 +49,9 @@ TEMPORARY = SETUP.replace("TABLE served", "TEMP TABLE own").replace("served", "o
 
 SCAN = "SELECT a, length(filler) FROM {table} ORDER BY a"
 ALL_ROWS = [(i, 100) for i in range(1, 2001)]
+
+# So many blocks a scan looks ahead at first, from its own on if it comes back to that.
+FIRST_WINDOW = 16
 
 # For each of these settings the method that serves a table.
 SETTINGS = ("auto", "advice", "worker", "aio", "none")
@@ -162,6 +174,61 @@ def test_io_workers_come_and_go(own_cluster: NewCluster, server: Server) -> None
         found += rows(connection, "FETCH ALL FROM c")
         connection.execute("COMMIT")
         assert found == ALL_ROWS
+    cluster.close()
+
+
+def in_page_cache(file: Path) -> set[int]:
+    """Return the blocks of a file that the kernel has in its page cache."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    with file.open("rb") as opened, mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_COPY) as area:
+        pages = (ctypes.c_ubyte * (len(area) // mmap.PAGESIZE))()
+        start = ctypes.c_char.from_buffer(area)
+        place = ctypes.c_void_p(ctypes.addressof(start))
+        failed = libc.mincore(place, ctypes.c_size_t(len(area)), pages)
+        del start
+        if failed:
+            pytest.skip(f"the kernel does not say: errno {ctypes.get_errno()}")
+    return {page * mmap.PAGESIZE // 8192 for page, there in enumerate(pages) if there & 1}
+
+
+def test_the_kernel_is_told_before_io_workers(own_cluster: NewCluster, server: Server) -> None:
+    """They are few, so the whole window is on its way before the first of them has read a block.
+
+    None of them does here: what comes into the page cache was asked for by the scan itself.
+    """
+    if server.major < 18:
+        pytest.skip("I/O workers are of 18 and later")
+    cluster = own_cluster({"io_method": "worker", "io_workers": "1"})
+    query = SCAN.format(table="served")
+    workers_are = "SELECT pid FROM pg_stat_activity WHERE backend_type = 'io worker'"
+    with LogWatch(cluster), connect(cluster) as connection, connect(cluster) as other:
+        script(connection, SETUP)
+        settings(
+            connection, **INDEX_SCANS, pg_lookahead__method="aio", pg_lookahead__leafscan="off"
+        )
+        require_node(connection, query, "Index Scan", "served_a")
+        order = rows(connection, "SELECT (ctid::text::point)[0]::int FROM served ORDER BY a")
+        window = list(dict.fromkeys(block for (block,) in order))[:FIRST_WINDOW]
+        ice_cold(cluster, connection, "served")
+        place = value(connection, "SELECT pg_relation_filepath('served')")
+        if in_page_cache(cluster.data / place):
+            pytest.skip("this file system does not let go of what is in the page cache")
+        asleep = (
+            "(SELECT wait_event = 'AioIoCompletion' FROM pg_stat_activity"
+            f" WHERE pid = {connection.info.backend_pid})"
+        )
+        value(other, f"SELECT {asleep}")
+        workers = [pid for (pid,) in rows(other, workers_are)]
+        assert len(workers) == 1
+        with ThreadPoolExecutor(1) as pool:
+            with stopped(workers):
+                scan = pool.submit(rows, connection, query)
+                until(other, asleep)
+                end = time.monotonic() + 30
+                while missing := set(window) - in_page_cache(cluster.data / place):
+                    assert time.monotonic() < end, missing
+                    time.sleep(0.02)
+            assert scan.result(60) == ALL_ROWS
     cluster.close()
 
 

@@ -24,9 +24,11 @@ from support import (
     connect,
     evict_tablespaces,
     gained,
+    look_ahead_of,
     require_node,
     rows,
     script,
+    session,
     settings,
     slow_tablespace,
     until_served,
@@ -151,6 +153,88 @@ def test_starts_by_itself(slow: Cluster, server: Server, name: str) -> None:
         with gained(connection) as change:
             assert value(connection, query) == expected
         assert change.blocks_issued == 0
+
+
+# What counts the waits of a scan, and what is set for it; 0 has a sequential scan begin at once.
+COUNTED: dict[str, tuple[str, dict[str, object]]] = {
+    "index": ("far", {"pg_lookahead__leafscan": "off"}),
+    "index_only_backward": ("keys_k", {}),
+    # As far ahead as it may otherwise be nothing is waited for after the first windows.
+    "bitmap": ("far", {"pg_lookahead__leafscan": "off", "pg_lookahead__max_distance": 16}),
+    # Every block is the scan's own to read, then; with workers some are and some are not.
+    "sequential": ("far", {"pg_lookahead__method": "advice", "pg_lookahead__start_after": 0}),
+}
+
+# How far a scan looks ahead that has just begun, and a sequential one.
+FIRST_DISTANCE = 16
+FIRST_FRONTIER = 256
+
+
+@pytest.mark.parametrize("name", SCANS)
+def test_waits_are_counted(slow: Cluster, server: Server, name: str) -> None:
+    """What is asked for at first comes too late: that is counted, and the depth grows by it.
+
+    The same in EXPLAIN, in the view and of the session; and none where nothing is read.
+    """
+    need(server, name)
+    relation, more = COUNTED[name]
+    in_view = (
+        "SELECT waits, depth_max, windows, pg_relation_size(relid) / 8192"
+        " FROM pg_stat_lookahead WHERE relid = %s::regclass"
+    )
+    make_cold(slow)
+    with LogWatch(slow), connect(slow) as connection:
+        query, _ = scanning(connection, server, name)
+        settings(connection, **more)
+        connection.execute("SELECT pg_stat_lookahead_reset()")
+        with gained(connection) as change:
+            [shown] = look_ahead_of(connection, query)
+        [(waits, depth, windows, size)] = connection.execute(in_view, (relation,)).fetchall()
+        assert waits == shown["Waits"] == change.waits
+        assert depth == shown["Depth Reached"] == session(connection).depth_max
+        assert depth > (FIRST_FRONTIER if name == "sequential" else FIRST_DISTANCE)
+        # A row is on a block of its own.  Some scans look more rarely; with asynchronous I/O a
+        # bitmap heap scan does so when it begins the rest of a window, too.
+        most = {"sequential": size / 16}
+        if server.major < 18:
+            most["bitmap"] = windows + 1
+        assert 0 < waits <= most.get(name, size)
+
+    # On a busy machine something else may have to be waited for.
+    for _ in range(3):
+        with connect(slow) as connection:
+            scanning(connection, server, name)
+            settings(connection, **{**more, "pg_lookahead__start_after": 0})
+            with gained(connection) as change:
+                again = look_ahead_of(connection, query)
+            assert again
+            assert change.scans > 0
+            if change.waits == 0:
+                break
+    assert change.waits == sum(scan["Waits"] for scan in again) == 0
+
+
+def test_begins_again(slow: Cluster, server: Server) -> None:
+    """Look-ahead rests where all is in shared buffers, and is back where the scan waits again."""
+    first, last = 1001, 4000
+    cached = (
+        "SELECT count(f) FROM (SELECT f FROM far"
+        f" WHERE a BETWEEN {first} AND {last} ORDER BY a OFFSET 0) s"
+    )
+    make_cold(slow)
+    with LogWatch(slow), connect(slow) as connection:
+        query, expected = scanning(connection, server, "index")
+        assert value(connection, "SHOW pg_lookahead.start_after") == "8"
+        settings(connection, pg_lookahead__leafscan="off")
+        assert value(connection, cached) == last - first + 1
+        evict_tablespaces(slow)
+        with gained(connection) as change:
+            assert value(connection, query) == expected
+    assert change.scans == 1
+    # It rested: only some of the blocks that were there were looked for.
+    assert 0 < change.blocks_hit < (last - first) / 3
+    # Of the others, nearly all were read ahead; after such a rest a call in 256 is looked at.
+    assert change.blocks_used > (first - 1) + (ROWS - last) - 500
 
 
 @pytest.mark.parametrize("direction", ["ASC", "DESC"])

@@ -11,14 +11,17 @@ from lookahead.cluster import Cluster
 
 from support import (
     INDEX_SCANS,
+    Connection,
     Variant,
     cold,
     connect,
     gained,
     plan_nodes,
+    require_node,
     rows,
     script,
     settings,
+    settle,
     use,
     value,
 )
@@ -148,3 +151,69 @@ def test_a_cursor_that_is_fetched_from_row_by_row(cluster: Cluster, variant: Var
             connection.execute("COMMIT")
         assert change.blocks_used > 400, change
         assert change.blocks_wasted <= MAX_WASTED * change.blocks_issued, change
+
+
+GROUPS = 75
+IN_GROUP = 8
+
+# Three rows to a block.  After the first block come groups of eight, each of which the index
+# visits three times, in an order in which no block follows the one before it in the table:
+# 1 4 7 2 5 8 3 6, the same twice more, then 9 12 15 10 ...
+SCRAMBLED = f"""
+CREATE TABLE scrambled (a int, block int, filler text) WITH (autovacuum_enabled = off);
+ALTER TABLE scrambled ALTER filler SET STORAGE plain;
+INSERT INTO scrambled
+SELECT CASE WHEN block = 0 THEN nth - 3
+            ELSE ((block - 1) / 8 * 3 + nth) * 8 + (block - 1) % 8 * 3 % 8 END,
+       block, repeat('x', 2400)
+  FROM (SELECT i / 3 AS block, i % 3 AS nth
+          FROM generate_series(0, {3 * (GROUPS * IN_GROUP + 1) - 1}) i) r;
+CREATE INDEX scrambled_a ON scrambled (a);
+VACUUM ANALYZE scrambled
+"""
+
+
+def reads_of(connection: Connection, variant: Variant) -> int | None:
+    """Return how many reads were asked for so far; None if nothing tells."""
+    if variant.method == "worker":
+        settle(connection)
+        return int(value(connection, "SELECT sum(requests) FROM pg_stat_lookahead_io"))
+    if variant.method == "aio":
+        connection.execute("SELECT pg_stat_force_next_flush()")
+        reads = "SELECT sum(reads) FROM pg_stat_get_backend_io(pg_backend_pid())"
+        return int(value(connection, f"{reads} WHERE object = 'relation'"))
+    return None
+
+
+def test_in_the_order_of_the_table(cluster: Cluster, variant: Variant) -> None:
+    """What a scan visits to and fro is asked for in runs of neighbours, each block once."""
+    if not variant.reads:
+        pytest.skip("reads nothing")
+    query = "SELECT a, block FROM scrambled WHERE filler <> '' ORDER BY a"
+    blocks = GROUPS * IN_GROUP
+    with connect(cluster) as connection:
+        if value(connection, "SELECT to_regclass('scrambled')") is None:
+            # Pages that are added ahead are filled in their own order.
+            settings(connection, pg_lookahead__heap_extend_size=0)
+            script(connection, SCRAMBLED)
+        # Windows of 16 blocks at first, then of 8: two groups, then one.
+        use(connection, variant, **INDEX_SCANS, pg_lookahead__max_distance=2 * IN_GROUP)
+        settings(connection, pg_lookahead__leafscan="off")
+        require_node(connection, query, "Index Scan", "scrambled_a")
+        placed = "SELECT count(*) FROM scrambled WHERE (ctid::text::point)[0] = block"
+        assert value(connection, placed) == 3 * (blocks + 1)
+        visited = [block for _, block in rows(connection, query)]
+        assert len(visited) == 3 * (blocks + 1)
+        assert visited[3:14] == [1, 4, 7, 2, 5, 8, 3, 6, 1, 4, 7]
+        assert not any(after == before + 1 for before, after in zip(visited[3:], visited[4:]))
+
+        cold(connection, "scrambled")
+        before = reads_of(connection, variant)
+        with gained(connection) as change:
+            assert [block for _, block in rows(connection, query)] == visited
+        after = reads_of(connection, variant)
+        # All but the first, which is the scan's own; they were nowhere before.
+        assert 0.9 * blocks < change.blocks_issued <= blocks, change
+        assert change.blocks_wasted <= MAX_WASTED * change.blocks_issued, change
+        if before is not None and after is not None:
+            assert 0 < after - before <= change.blocks_issued / 4, (before, after, change)
