@@ -158,13 +158,13 @@ def core_regress(context: Context) -> Outcome:
             seconds=CORE_SUITE_SECONDS * context.slowdown,
         )
         if outcome.passed:
-            _require_look_ahead(cluster, outcome)
+            _require_look_ahead(cluster, outcome, "regression")
     return outcome
 
 
-def _require_look_ahead(cluster: Cluster, outcome: Outcome) -> None:
-    """Fail unless scans of the regression tests were looked ahead of."""
-    with cluster.connect(dbname="regression") as conn:
+def _require_look_ahead(cluster: Cluster, outcome: Outcome, database: str) -> None:
+    """Fail unless scans of the tests were looked ahead of."""
+    with cluster.connect(dbname=database) as conn:
         conn.execute(f"CREATE EXTENSION {LIBRARY}")
         row = conn.execute(
             "SELECT count(*) FILTER (WHERE scans > 0), coalesce(sum(blocks_issued), 0)"
@@ -182,7 +182,7 @@ def core_isolation(context: Context) -> Outcome:
     assert tree is not None
     folder = tree / "src" / "test" / "isolation"
     with context.cluster(CORE_CONF) as cluster:
-        return run_tests(
+        outcome = run_tests(
             folder / "pg_isolation_regress",
             cluster,
             context.work,
@@ -190,6 +190,9 @@ def core_isolation(context: Context) -> Outcome:
             [],
             seconds=CORE_SUITE_SECONDS * context.slowdown,
         )
+        if outcome.passed:
+            _require_look_ahead(cluster, outcome, "isolation_regression")
+    return outcome
 
 
 def python(context: Context) -> Outcome:
