@@ -13,7 +13,7 @@
  *	target_page.c	INSERT: the buffer of the page that is being filled
  *	load.c			COPY, CREATE TABLE AS, materialized views: pages through
  *					the statement's own insert state (load.h)
- *	load_routed.c	COPY into a partitioned table: as for INSERT
+ *	load_routed.c	COPY into a partitioned table: as for INSERT (15)
  *	load_table.c	which table that is
  *	write_combine.c	what was filled is written out many pages at a time
  *	spare.c			what was added and is not used yet, and the planner
@@ -118,7 +118,6 @@ typedef struct LaGrowth
 	BlockNumber size;			/* its pages when looked at last, or invalid */
 	BlockNumber target;			/* where rows went then, or invalid */
 	BufferAccessStrategy ring;	/* buffers that pages are filled in, or NULL */
-	uint32		most;			/* pages to be added at a time, or 0 */
 	BlockNumber made;			/* the last page made for us, or invalid */
 	int			alone;			/* times in a row that the table ended with
 								 * that when more were made */

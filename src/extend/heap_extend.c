@@ -154,7 +154,6 @@ la_growth_init(LaGrowth *growth)
 {
 	growth->size = growth->target = growth->made = InvalidBlockNumber;
 	growth->ring = NULL;
-	growth->most = 0;
 	growth->alone = 0;
 }
 
@@ -171,11 +170,8 @@ la_fills_alone(const LaGrowth *growth)
 static uint32
 la_growth_step(BlockNumber nblocks, const LaGrowth *growth)
 {
-	uint32		step =
-		la_extend_step_in(nblocks,
-						  la_fills_alone(growth) ? growth->ring : NULL);
-
-	return growth->most > 0 ? Min(step, growth->most) : step;
+	return la_extend_step_in(nblocks,
+							 la_fills_alone(growth) ? growth->ring : NULL);
 }
 
 /*

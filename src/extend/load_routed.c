@@ -1,7 +1,10 @@
 /*-------------------------------------------------------------------------
  *
  * load_routed.c
- *	  Space for COPY FROM into a partitioned table.
+ *	  Space for COPY FROM into a partitioned table, on 15.
+ *
+ * From 16 on COPY adds up to 64 pages to a partition at a time by itself, and
+ * ours would only be more calls.
  *
  * COPY opens a partition when the first row comes for it, on a road where
  * nobody can look.  But it locks it as who inserts does, and keeps it open, so
@@ -19,8 +22,8 @@
  *
  * Pages go into the free space map, where COPY looks for them, with insert
  * states or without: those come and go as rows change between partitions.  They
- * are made in a ring of buffers like COPY's own, so that a large load does not
- * go through all of shared buffers.
+ * are made in a ring of buffers for each partition, as COPY has, so that a
+ * large load does not go through all of shared buffers.
  *
  * If the slot is made for somebody else (a function that COPY runs before) or
  * an invalidation comes before it is, the COPY goes on without us.
@@ -46,12 +49,6 @@
 #define LA_UNUSED_ROWS	16
 #define LA_UNUSED_LOOKS 4
 
-/*
- * Pages that are ahead in all partitions together, unless these are many: a
- * quarter of the ring of buffers that they are made in.
- */
-#define LA_ROUTED_BLOCKS	512
-
 /* A COPY into a partitioned table. */
 struct LaRouted
 {
@@ -59,7 +56,6 @@ struct LaRouted
 	Relation	root;
 	TupleTableSlot *slot;		/* its rows as they are read; NULL before */
 	LaFilledTables filled;
-	BufferAccessStrategy ring;	/* as COPY's own, which is not to be had */
 	int			nunused;
 	int			size;			/* room in unused */
 	int			next;			/* of them, to be looked at before */
@@ -103,18 +99,14 @@ la_routed_note(LaRouted *routed, Relation rel)
 static void
 la_routed_watch(LaRouted *routed, Relation rel)
 {
-	LaFilledTables *filled = &routed->filled;
+	LaFilled   *table = la_tables_keep(&routed->filled, rel);
+	MemoryContext save;
 
-	if (la_tables_keep(filled, rel) == NULL)
+	if (table == NULL)
 		return;
-	for (int i = 0; i < filled->ntables; i++)
-	{
-		LaGrowth   *growth = &filled->tables[i].growth;
-
-		growth->ring = routed->ring;
-		growth->most = Max(LA_ROUTED_BLOCKS / filled->ntables,
-						   LA_EXTEND_MIN_BLOCKS);
-	}
+	save = MemoryContextSwitchTo(routed->filled.context);
+	table->growth.ring = GetAccessStrategy(BAS_BULKWRITE);
+	MemoryContextSwitchTo(save);
 }
 
 /*
@@ -224,7 +216,6 @@ la_routed_begin(Oid relid)
 	routed->root = root;
 	routed->filled.context = context;
 	routed->filled.owner = CurrentResourceOwner;
-	routed->ring = GetAccessStrategy(BAS_BULKWRITE);
 	la_routed_note(routed, root);
 	MemoryContextSwitchTo(save);
 	if (root->rd_tableam == NULL)

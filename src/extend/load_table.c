@@ -23,6 +23,7 @@
 #include "postgres.h"
 
 #include "catalog/pg_class.h"
+#include "compat.h"
 #include "extend/extend.h"
 #include "extend/load.h"
 #include "utils/acl.h"
@@ -77,7 +78,7 @@ la_copy_checked(const List *tables, AclMode required)
 		return;
 	if (rte->relkind == RELKIND_RELATION)
 		la_load_attach(load, rte->relid);
-	else if (rte->relkind == RELKIND_PARTITIONED_TABLE)
+	else if (rte->relkind == RELKIND_PARTITIONED_TABLE && !LA_HAVE_EXTEND_BY)
 		load->routed = la_routed_begin(rte->relid);
 }
 

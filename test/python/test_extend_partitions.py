@@ -1,23 +1,24 @@
 """Space before it is needed, for COPY into a partitioned table.
 
 COPY opens its partitions where nobody can look: they are found by the locks that
-it has.
+it has.  That is done on 15; later releases add many pages at a time by themselves.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import psycopg
 import pytest
 from lookahead.cluster import Cluster
+from lookahead.servers import Server
 
 from conftest import NewCluster
 from extend_support import (
     answer,
     cluster_with_source,
     counters,
-    grows,
     new_session,
     pages,
     sound,
@@ -49,11 +50,19 @@ def connection(loaded: Cluster) -> Iterator[Connection]:
         yield connection
 
 
-def test_copy_into_partitions(loaded: Cluster, connection: Connection) -> None:
+@contextmanager
+def grows_on_15(connection: Connection, server: Server) -> Iterator[None]:
+    """Pages are added ahead in here, but only where the server does not do so."""
+    before = counters(connection)["added"]
+    yield
+    assert (counters(connection)["added"] > before) == (server.major == 15)
+
+
+def test_copy_into_partitions(loaded: Cluster, connection: Connection, server: Server) -> None:
     """Each partition that rows go to grows by itself, and no other is locked."""
     script(connection, DEEPLY_PARTED)
     for times in (1, 2):
-        with grows(connection), connection.transaction():
+        with grows_on_15(connection, server), connection.transaction():
             connection.execute(
                 f"COPY filled (a, b) FROM '{loaded.dir}/source.copy' WHERE a % 7 <> 3"
             )
@@ -66,7 +75,9 @@ def test_copy_into_partitions(loaded: Cluster, connection: Connection) -> None:
             assert [name for (name,) in locked] == ["filled", "filled_0", *PARTS]
         for part in PARTS:
             found = pages(connection, part)
-            tidy(found)
+            if server.major == 15:
+                tidy(found)
+            assert found.lost == 0
             assert found.size > times * 200
             sound(connection, part)
     expected = value(connection, "SELECT count(*) FROM source WHERE a % 7 <> 3")
@@ -119,7 +130,9 @@ COPIES_INTO_PARTITIONS = {
 
 
 @pytest.mark.parametrize("name", COPIES_INTO_PARTITIONS)
-def test_copies_into_partitions(loaded: Cluster, connection: Connection, name: str) -> None:
+def test_copies_into_partitions(
+    loaded: Cluster, connection: Connection, server: Server, name: str
+) -> None:
     """The same rows as without us, whatever else the COPY does."""
     found = {}
     where = "WHERE early() + late(a) = 0" if name == "function" else ""
@@ -134,7 +147,8 @@ def test_copies_into_partitions(loaded: Cluster, connection: Connection, name: s
         before = counters(connection)["added"]
         for _ in range(2):
             connection.execute(f"COPY filled (a, b) FROM '{loaded.dir}/source.copy' {where}")
-        assert (counters(connection)["added"] > before) == (enabled == "on")
+        is_ahead = enabled == "on" and (server.major == 15 or name == "copy in a trigger")
+        assert (counters(connection)["added"] > before) == is_ahead
         found[enabled] = [answer(connection, part) for part in ("filled", *PARTS)]
         if name == "copy in a trigger":
             # What failed has left dead rows.
@@ -145,7 +159,9 @@ def test_copies_into_partitions(loaded: Cluster, connection: Connection, name: s
     assert found["on"] == found["off"]
 
 
-def test_copy_into_partitions_fails(loaded: Cluster, connection: Connection) -> None:
+def test_copy_into_partitions_fails(
+    loaded: Cluster, connection: Connection, server: Server
+) -> None:
     """An error in the middle: nothing stays open, and the next goes on."""
     script(connection, DEEPLY_PARTED)
     file = f"{loaded.dir}/source.copy"
@@ -167,7 +183,7 @@ def test_copy_into_partitions_fails(loaded: Cluster, connection: Connection) -> 
         sound(connection, part)
 
 
-def test_partitions_that_go(loaded: Cluster, connection: Connection) -> None:
+def test_partitions_that_go(loaded: Cluster, connection: Connection, server: Server) -> None:
     """A partition that only a trigger fills may be emptied, or dropped, in the middle."""
     script(connection, DEEPLY_PARTED)
     connection.execute(
@@ -185,14 +201,16 @@ def test_partitions_that_go(loaded: Cluster, connection: Connection) -> None:
     connection.execute(
         "CREATE TRIGGER pass BEFORE INSERT ON filled_1 FOR EACH ROW EXECUTE FUNCTION pass()"
     )
-    with grows(connection), connection.transaction():
+    with grows_on_15(connection, server), connection.transaction():
         connection.execute("INSERT INTO filled_2 VALUES (200002, 'x')")
         connection.execute(f"COPY filled FROM '{loaded.dir}/source.copy'")
     assert answer(connection, "filled") == answer(connection, "source")
     connection.execute("DROP TABLE filled; DROP FUNCTION pass")
 
 
-def test_large_values_into_partitions(loaded: Cluster, connection: Connection) -> None:
+def test_large_values_into_partitions(
+    loaded: Cluster, connection: Connection, server: Server
+) -> None:
     """The tables for large values grow as well, once they are in use."""
     script(
         connection,
@@ -204,7 +222,7 @@ def test_large_values_into_partitions(loaded: Cluster, connection: Connection) -
         COPY (SELECT a, repeat('x', 3000) FROM source LIMIT 4000) TO '{loaded.dir}/large.copy'
         """,
     )
-    with grows(connection):
+    with grows_on_15(connection, server):
         connection.execute(f"COPY filled (a, b) FROM '{loaded.dir}/large.copy'")
     assert value(connection, "SELECT sum(length(b)) FROM filled") == 4000 * 3000
     assert max(pages(connection, part).size for part in PARTS) < 256

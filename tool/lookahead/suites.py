@@ -162,7 +162,9 @@ def core_regress(context: Context) -> Outcome:
     return outcome
 
 
-def _require_look_ahead(cluster: Cluster, outcome: Outcome, database: str) -> None:
+def _require_look_ahead(
+    cluster: Cluster, outcome: Outcome, database: str, least_blocks: int = 1
+) -> None:
     """Fail unless scans of the tests were looked ahead of."""
     with cluster.connect(dbname=database) as conn:
         conn.execute(f"CREATE EXTENSION {LIBRARY}")
@@ -172,7 +174,7 @@ def _require_look_ahead(cluster: Cluster, outcome: Outcome, database: str) -> No
         ).fetchone()
     relations, blocks = row or (0, 0)
     outcome.note = f"looked ahead of scans of {relations} relations, issued {blocks} blocks"
-    if not relations or not blocks:
+    if not relations or blocks < least_blocks:
         outcome.failed.append("(look-ahead)")
 
 
@@ -191,7 +193,8 @@ def core_isolation(context: Context) -> Outcome:
             seconds=CORE_SUITE_SECONDS * context.slowdown,
         )
         if outcome.passed:
-            _require_look_ahead(cluster, outcome, "isolation_regression")
+            # All that these look at is in shared buffers.
+            _require_look_ahead(cluster, outcome, "isolation_regression", least_blocks=0)
     return outcome
 
 
