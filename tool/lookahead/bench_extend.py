@@ -7,6 +7,7 @@ writes and allocations sleep for a millisecond.
   insert        INSERT ... SELECT of narrow rows, one session
   copy          COPY FROM a file, one session
   copy-4        the same, four sessions into one table, a quarter each
+  copy-parts    COPY FROM, one session, into a table of eight partitions
   rows          INSERTs of single rows, 16 sessions
   create-index  CREATE INDEX
   calls         a check: system calls that make a file longer, INSERT ... SELECT
@@ -21,7 +22,7 @@ from typing import Any
 
 from .servers import Server
 
-GROUPS = ("insert", "copy", "copy-4", "rows", "create-index", "calls", "size")
+GROUPS = ("insert", "copy", "copy-4", "copy-parts", "rows", "create-index", "calls", "size")
 CHECKS = ("calls", "size")
 
 DISK = "disk"
@@ -36,6 +37,8 @@ GOALS = {
     ("copy", SLOW): 1.3,
     ("copy-4", DISK): 1.15,
     ("copy-4", SLOW): 2.0,
+    ("copy-parts", DISK): 1.0,
+    ("copy-parts", SLOW): 1.0,
     ("rows", DISK): 1.0,
     ("rows", SLOW): 1.3,
     ("create-index", DISK): 1.0,
@@ -45,6 +48,7 @@ CALLS_GOAL = 50
 SPARE_BYTES_GOAL = 4 << 20
 
 COPY_SESSIONS = 4
+COPY_PARTS = 8
 ROW_SESSIONS = 16
 SETTING = "pg_lookahead.heap_extend_size"
 

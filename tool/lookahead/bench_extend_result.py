@@ -16,6 +16,7 @@ TITLES = {
     "insert": "INSERT ... SELECT, one session",
     "copy": "COPY FROM, one session",
     "copy-4": "COPY FROM, four sessions into one table",
+    "copy-parts": "COPY FROM, one session into eight partitions",
     "rows": "INSERTs of single rows, 16 sessions",
     "create-index": "CREATE INDEX",
     "calls": "system calls that make a file longer, INSERT ... SELECT",

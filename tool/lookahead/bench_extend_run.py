@@ -25,6 +25,7 @@ from psycopg import sql
 from . import privilege
 from .bench_extend import (
     CONF,
+    COPY_PARTS,
     COPY_SESSIONS,
     ROW_BYTES,
     ROW_SESSIONS,
@@ -147,7 +148,15 @@ class LoadRunner(PairRunner[LoadCase]):
         return self.scale.bytes_on(case.storage) // width
 
     def _create(self, conn: Connection, case: LoadCase) -> None:
-        conn.execute(load_sql("bench_extend_create", tablespace=case.storage))
+        if case.group != "copy-parts":
+            conn.execute(load_sql("bench_extend_create", tablespace=case.storage))
+            return
+        conn.execute(load_sql("bench_extend_create_parts", tablespace=case.storage))
+        for number in range(COPY_PARTS):
+            part = f"loaded_{number}"
+            conn.execute(
+                load_sql("bench_extend_create_part", part=part, parts=COPY_PARTS, number=number)
+            )
 
     def _source(self, conn: Connection, case: LoadCase) -> Path:
         """Return the file that COPY reads; make it the first time."""
@@ -162,7 +171,7 @@ class LoadRunner(PairRunner[LoadCase]):
         if case.group == "insert":
             statement = load_sql("bench_extend_insert", rows=self._rows(case))
             return lambda: _ignore(conn.execute(statement))
-        if case.group in ("copy", "copy-4"):
+        if case.group in ("copy", "copy-4", "copy-parts"):
             file = self._source(conn, case)
             statement = load_sql("bench_extend_copy", file=sql.Literal(str(file)))
             sessions = COPY_SESSIONS if case.group == "copy-4" else 1

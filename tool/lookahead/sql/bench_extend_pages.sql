@@ -1,4 +1,5 @@
 -- pages, and those that the free space map knows to be empty
-SELECT pg_relation_size('loaded') / 8192,
-       (SELECT count(*) FROM pg_freespace('loaded')
-         WHERE avail > 8000 AND blkno < pg_relation_size('loaded') / 8192)
+SELECT sum(pg_relation_size(relid))::bigint / 8192,
+       sum((SELECT count(*) FROM pg_freespace(relid)
+             WHERE avail > 8000 AND blkno < pg_relation_size(relid) / 8192))::bigint
+  FROM pg_partition_tree('loaded') WHERE isleaf

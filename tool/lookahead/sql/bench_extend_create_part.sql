@@ -1,0 +1,1 @@
+CREATE TABLE {part} PARTITION OF loaded FOR VALUES WITH (MODULUS {parts}, REMAINDER {number})
