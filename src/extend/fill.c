@@ -50,16 +50,15 @@ typedef struct LaFilling
 static dlist_head la_fillings = DLIST_STATIC_INIT(la_fillings);
 static LaByAddress la_filling_nodes;	/* the same by "node" */
 
+/* Single rows between two looks at where large values go. */
+#define LA_TOAST_ROWS	4
+
 /*
  * Where single rows went last.  Tables that share an entry only make us look
  * more often; a table that VACUUM has cut grows by single pages until it is as
  * large again.
  */
 #define LA_RECENT	64
-
-/* Single rows between two looks at where large values go. */
-#define LA_TOAST_ROWS	4
-
 static struct
 {
 	Oid			file;			/* its relfilenode */
@@ -270,12 +269,8 @@ la_row_stored(Relation rel)
 		la_growth_init(&la_recent[i].growth);
 	la_recent[i].file = file;
 	la_recent[i].target = target;
-	if (!la_extend_wanted(rel))
-		return;
-	/* The last piece of a large value may go to an older page. */
-	if (rel->rd_rel->relkind == RELKIND_TOASTVALUE)
-		target = InvalidBlockNumber;
-	la_heap_filled(rel, target, &la_recent[i].growth);
+	if (la_extend_wanted(rel))
+		la_heap_filled(rel, target, &la_recent[i].growth);
 }
 
 /*

@@ -16,8 +16,11 @@
 #include "access/relation.h"
 #include "extend/filled_tables.h"
 
-static LaFilled *
-la_tables_new(LaFilledTables *filled, Relation rel)
+/*
+ * Watch one more table.
+ */
+LaFilled *
+la_tables_add(LaFilledTables *filled, Relation rel)
 {
 	LaFilled   *table;
 
@@ -38,15 +41,6 @@ la_tables_new(LaFilledTables *filled, Relation rel)
 	table->seen = InvalidBlockNumber;
 	la_growth_init(&table->growth);
 	return table;
-}
-
-/*
- * Watch one more table.
- */
-void
-la_tables_add(LaFilledTables *filled, Relation rel)
-{
-	la_tables_new(filled, rel);
 }
 
 /*
@@ -94,7 +88,7 @@ la_tables_keep(LaFilledTables *filled, Relation rel)
 		la_tables_give_back(filled, rel);
 		return NULL;
 	}
-	table = la_tables_new(filled, rel);
+	table = la_tables_add(filled, rel);
 	table->is_ours = true;
 	return table;
 }
@@ -109,13 +103,12 @@ la_tables_add_toast(LaFilledTables *filled, int which)
 	Oid			toast = table->rel->rd_rel->reltoastrelid;
 	Relation	rel;
 
-	if (table->is_toast || table->has_toast || !OidIsValid(toast) ||
-		!la_toast_is_used(toast))
+	if (table->has_toast || !OidIsValid(toast) || !la_toast_is_used(toast))
 		return;
 	table->has_toast = true;
 	rel = la_tables_open(filled, toast);
-	if (rel && (table = la_tables_keep(filled, rel)) != NULL)
-		table->is_toast = true;
+	if (rel)
+		la_tables_keep(filled, rel);
 }
 
 /*
@@ -141,10 +134,7 @@ la_tables_look(LaFilledTables *filled)
 	table->seen = target;
 	filled->extensions -= la_extend_counters.extensions_total;
 	filled->pages -= la_extend_counters.pages_added_total;
-	/* The last piece of a large value may go to an older page. */
-	la_heap_filled(table->rel,
-				   table->is_toast ? InvalidBlockNumber : target,
-				   &table->growth);
+	la_heap_filled(table->rel, target, &table->growth);
 	filled->extensions += la_extend_counters.extensions_total;
 	filled->pages += la_extend_counters.pages_added_total;
 }

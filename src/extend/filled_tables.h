@@ -23,7 +23,6 @@ typedef struct LaFilled
 	BlockNumber seen;			/* its target page when last looked at */
 	LaGrowth	growth;
 	bool		is_ours;		/* opened by us */
-	bool		is_toast;
 	bool		has_toast;		/* its TOAST table is among the others */
 } LaFilled;
 
@@ -42,7 +41,7 @@ typedef struct LaFilledTables
 	LaFilled   *tables;
 } LaFilledTables;
 
-extern void la_tables_add(LaFilledTables *filled, Relation rel);
+extern LaFilled *la_tables_add(LaFilledTables *filled, Relation rel);
 extern Relation la_tables_open(const LaFilledTables *filled, Oid relid);
 extern void la_tables_give_back(const LaFilledTables *filled, Relation rel);
 extern LaFilled *la_tables_keep(LaFilledTables *filled, Relation rel);

@@ -255,6 +255,9 @@ la_heap_filled(Relation rel, BlockNumber target, LaGrowth *growth)
 	bool		has_grown;
 	LaSpace		space;
 
+	/* The last piece of a large value may go to an older page. */
+	if (rel->rd_rel->relkind == RELKIND_TOASTVALUE)
+		target = InvalidBlockNumber;
 	growth->target = target;
 	if (la_keep_ahead(rel, target, before, growth))
 		return;

@@ -115,8 +115,7 @@ la_load_toast(LaLoad *load, int options)
 	if (target == load->toast_seen || target == InvalidBlockNumber)
 		return;
 	load->toast_seen = target;
-	/* The last piece of a value may go to an older page. */
-	la_heap_filled(load->toast, InvalidBlockNumber, &load->toast_growth);
+	la_heap_filled(load->toast, target, &load->toast_growth);
 }
 
 #if LA_HAVE_EXTEND_BY

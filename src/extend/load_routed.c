@@ -43,7 +43,6 @@
 #include "partitioning/partdesc.h"
 #include "storage/bufmgr.h"
 #include "storage/lock.h"
-#include "utils/lsyscache.h"
 
 /* Every so many rows a few partitions that were not in use are looked at. */
 #define LA_UNUSED_ROWS	16
