@@ -72,7 +72,9 @@ class Documented(Copy):
         self.expect("documented", "pg_lookahead_session", "has no reads_in_flight")
 
     def test_a_row_without_a_column(self) -> None:
-        self.replace("docs/reference.md", "| `reads_in_flight` |", "| `old` | x | x |\n| `reads_in_flight` |")
+        self.replace(
+            "docs/reference.md", "| `reads_in_flight` |", "| `old` | x | x |\n| `reads_in_flight` |"
+        )
         self.expect("documented", "there is no old")
 
     def test_a_function_without_a_section(self) -> None:
@@ -156,6 +158,22 @@ class Settings(Copy):
         row = "| `pg_lookahead.old` | boolean | on, off | on | user | x |\n"
         self.replace("README.md", "| `pg_lookahead.method`", row + "| `pg_lookahead.method`")
         self.expect("settings", "README.md: there is no setting pg_lookahead.old")
+
+    def test_another_default_beside_another_systems(self) -> None:
+        self.replace(
+            "docs/reference.md",
+            "`pg_lookahead.protect_time` | ms | 1–3600000 | 1000",
+            "`pg_lookahead.protect_time` | ms | 1–3600000 | 2000",
+        )
+        self.expect("settings", "protect_time, retold: default is 1000, not 2000")
+
+    def test_another_range_behind_a_name(self) -> None:
+        self.replace(
+            "docs/reference.md",
+            "`pg_lookahead.io_batch_size`: blocks, 1–32",
+            "`pg_lookahead.io_batch_size`: blocks, 1–64",
+        )
+        self.expect("settings", "io_batch_size, retold: range is 1–32, not 1–64")
 
     def test_the_order(self) -> None:
         self.replace("src/settings.c", '"pg_lookahead.enabled"', '"pg_lookahead.switched_on"')

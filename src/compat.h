@@ -334,6 +334,54 @@ la_bt_start_arrays(IndexScanDesc scan, ScanDirection direction)
 #endif
 
 /*
+ * The column that an array of a B-tree scan is for.  Before 17 it belongs to a
+ * key as the query has given it.
+ */
+static inline AttrNumber
+la_bt_array_attno(const BTScanOpaqueData *so, const BTArrayKeyInfo *array)
+{
+#if PG_VERSION_NUM >= 170000
+	return so->keyData[array->scan_key].sk_attno;
+#else
+	return so->arrayKeyData[array->scan_key].sk_attno;
+#endif
+}
+
+/*
+ * A skip scan (18) has arrays without elements, and searches all values of a
+ * column, maybe NULL too; at most one key bounds them on each side, or NULL.
+ */
+static inline bool
+la_bt_array_is_skip(const BTArrayKeyInfo *array)
+{
+#if PG_VERSION_NUM >= 180000
+	return array->num_elems == -1;
+#else
+	return false;
+#endif
+}
+
+static inline bool
+la_bt_array_has_null(const BTArrayKeyInfo *array)
+{
+#if PG_VERSION_NUM >= 180000
+	return array->null_elem;
+#else
+	return false;
+#endif
+}
+
+static inline ScanKey
+la_bt_skip_bound(const BTArrayKeyInfo *array, bool is_forward)
+{
+#if PG_VERSION_NUM >= 180000
+	return is_forward ? array->high_compare : array->low_compare;
+#else
+	return NULL;
+#endif
+}
+
+/*
  * 18 declares this in a header.
  */
 #if PG_VERSION_NUM < 180000

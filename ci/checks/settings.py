@@ -3,6 +3,12 @@
 docs/reference.md and README.md each have a table with a row for each setting:
 
     | `pg_lookahead.name` | type | range | default | context | meaning |
+
+docs/reference.md also has tables of other systems' parameters, in which a setting of
+ours is described again, in cells of the row or behind its name:
+
+    | `theirs` | meaning | `pg_lookahead.name` | unit | range | default | context |
+    | `theirs` | meaning | `pg_lookahead.name`: unit, range, default, context; more |
 """
 
 from __future__ import annotations
@@ -85,6 +91,43 @@ def documented(page: str) -> dict[str, list[str]]:
     return found
 
 
+# In the tables of other systems: where a row has cells of its own for it, and where it has not.
+THEIR_NAME = re.compile(rf"`({re.escape(PREFIX)}\w+)`")
+IN_ONE_CELL = re.compile(
+    rf"`({re.escape(PREFIX)}\w+)`[^:;|]*: [^,;]+, (?P<range>[^,;]+), (?P<default>[^,;]+),"
+    r" (?P<context>\w+)"
+)
+
+
+def retold(page: str) -> list[tuple[str, dict[str, str]]]:
+    """Return what a page's tables of other systems' parameters say of our settings."""
+    found = []
+    for row in _text.table_rows(page):
+        if (_text.coded(row[0]) or "").startswith(PREFIX) or len(row) < 3:
+            continue
+        name = THEIR_NAME.match(row[2])
+        if name and len(row) == 7:
+            found.append((name[1], dict(zip(("range", "default", "context"), row[4:7]))))
+        elif told := IN_ONE_CELL.match(row[2]):
+            found.append((told[1], told.groupdict()))
+    return found
+
+
+def _retold(page: str, text: str, settings: list[Setting]) -> list[str]:
+    known = {setting.name: setting for setting in settings}
+    problems = []
+    for name, cells in retold(text):
+        if name not in known:
+            problems.append(f"{page}: there is no setting {name}")
+            continue
+        for what, cell in cells.items():
+            wanted = getattr(known[name], what)
+            # What holds for one release follows the value.
+            if cell.split(":")[0].split(" (")[0] != wanted and cells["range"] != "–":
+                problems.append(f"{page}: {name}, retold: {what} is {wanted}, not {cell}")
+    return problems
+
+
 def check(root: Path) -> list[str]:
     problems = []
     for file in _text.c_files(root):
@@ -104,7 +147,9 @@ def check(root: Path) -> list[str]:
         if not name.startswith(PREFIX)
     ]
     for page in PAGES:
-        problems += _page(page, (root / page).read_text(), settings)
+        text = (root / page).read_text()
+        problems += _page(page, text, settings)
+        problems += _retold(page, text, settings)
     return problems
 
 

@@ -652,6 +652,8 @@ la_index_scan_restore(LaIndexScan *scan)
 	scan->replay_until = Max(scan->replay_until, scan->target.position);
 	scan->target.position = scan->mark_position;
 	scan->gap_open = false;
+	if (scan->target.leaf != NULL)
+		la_leaf_scan_restore(scan->target.leaf, scan->desc);
 }
 
 /*

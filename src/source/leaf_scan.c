@@ -50,15 +50,24 @@
  *
  * A parallel scan hands out its pages to several processes.  Each looks ahead
  * of all of them, because which it will get is not known; the pages it passes
- * over were somebody else's and not wasted.
+ * over were somebody else's and not wasted.  Those between two pages that it
+ * gets may be many, so a page is looked for in the whole window.  A process
+ * that has been overtaken begins anew when it waits again, which it will not
+ * while others look ahead far enough.
+ *
+ * A scan by one process may pass over pages, too: where it finds nothing on
+ * them B-tree goes on to the next, within one call.
  *
  * A page that was split since the walk has named it has a new neighbour, which
  * is not in the window.  The scan goes there and then on to what is in it.
  *
  * A scan with IN-lists, or a skip scan, descends again for the next value when
- * that is far away.  The move is not one to a neighbour then: the window is
- * dropped, and looking ahead begins again only when the scan goes from
- * neighbour to neighbour and waits.
+ * that is far away.  The move is not one to a neighbour then: beyond the window
+ * that is dropped, and looking ahead begins again only when the scan goes from
+ * neighbour to neighbour and waits; within it the pages between are wasted.
+ *
+ * A merge join sends the scan back to where it has marked it.  Until it is
+ * where it was it goes over pages that it has just read, and the window waits.
  *
  * Copyright (c) 2026, the pg_lookahead authors
  *
@@ -87,6 +96,9 @@
 
 /* Neighbours in a row that nobody foresaw, before the window is given up. */
 #define LA_MAX_UNFORESEEN	8
+
+/* Parent pages that are read in one fill. */
+#define LA_PARENTS_OF_A_FILL	4
 
 /* Moves in a row without a read, after which all is taken for cached. */
 #define LA_CACHED_AFTER		4
@@ -236,7 +248,7 @@ la_leaf_work_create(LaLeafScan *leaf, const LaMethod *method)
 	leaf->base.window = la_window_open(leaf->query_context, index, method,
 										&leaf->pace, &leaf->base.counters,
 										la_leaf_work_forget, leaf);
-	leaf->base.window->passing_is_use = true;
+	leaf->base.window->is_sequence = true;
 	leaf->walk = la_leaf_walk_create(leaf->base.window->context, index);
 	leaf->base.method_name = method->name;
 }
@@ -263,6 +275,7 @@ la_leaf_drop(LaLeafScan *leaf)
 		la_leaf_walk_restart(leaf->walk);
 	}
 	leaf->unforeseen = 0;
+	leaf->is_replaying = false;
 	la_leaf_begin_flow(leaf);
 	if (leaf->state != LA_LEAF_OUT)
 		la_leaf_enter(leaf, LA_LEAF_WATCHING);
@@ -289,6 +302,18 @@ la_leaf_scan_restart(LaLeafScan *leaf, IndexScanDesc desc)
 	leaf->cached = 0;
 	leaf->quiet_reads = 0;
 	leaf->start_wanted = false;
+	leaf->pages = leaf->entries = 0;
+}
+
+/*
+ * The node's scan goes back to where it was marked.
+ */
+void
+la_leaf_scan_restore(LaLeafScan *leaf, IndexScanDesc desc)
+{
+	if (leaf->desc == desc && leaf->base.window != NULL &&
+		!la_window_is_empty(leaf->base.window))
+		leaf->is_replaying = true;
 }
 
 /*
@@ -368,12 +393,15 @@ la_leaf_fill_body(void *arg)
 }
 
 /*
- * How many more leaf pages may the executor ask for?
+ * How many more leaf pages may the executor ask for?  The page that the scan
+ * is on may have few entries for it; so may those to come, but then it is
+ * asked again before they are at an end.
  */
 static uint64
 la_leaf_pages_left(const LaLeafScan *leaf, const BTScanPosData *pos)
 {
 	uint64		entries = la_entries_left(leaf->limit);
+	uint64		on_a_page = pos->lastItem - pos->firstItem + 1;
 
 	if (entries == PG_UINT64_MAX)
 		return entries;
@@ -384,7 +412,9 @@ la_leaf_pages_left(const LaLeafScan *leaf, const BTScanPosData *pos)
 
 		entries -= Min(entries, (uint64) Max(lead, -lead));
 	}
-	return entries / (pos->lastItem - pos->firstItem + 1) + 1;
+	if (leaf->pages > 0)
+		on_a_page = Max(on_a_page, (uint64) (leaf->entries / leaf->pages));
+	return entries / on_a_page + 1;
 }
 
 /*
@@ -435,6 +465,7 @@ la_leaf_fill(LaLeafScan *leaf)
 	leaf->walk->ignores_arrays = leaf->adjacent >= LA_ARRAY_ADJACENT;
 	leaf->walk->pages_left = la_leaf_pages_left(leaf, &scan->currPos);
 	leaf->walk->ahead = leaf->base.window->nahead;
+	leaf->walk->parents_left = LA_PARENTS_OF_A_FILL;
 
 	save = la_uncounted_begin(index);
 	reads = la_blocks_read();
@@ -501,20 +532,40 @@ la_leaf_start(LaLeafScan *leaf)
 }
 
 /*
+ * May the scan jump, from one value of an IN-list to the next?
+ */
+static inline bool
+la_leaf_has_arrays(const LaLeafScan *leaf)
+{
+	return ((BTScanOpaque) leaf->desc->opaque)->numArrayKeys > 0;
+}
+
+/*
  * The scan has come to another page while a window is open.
  */
 static void
 la_leaf_step(LaLeafScan *leaf, BlockNumber blkno, bool is_adjacent)
 {
-	LaStep		step = la_window_step(leaf->base.window, blkno);
+	LaWindow   *window = leaf->base.window;
+	bool		is_parallel = leaf->desc->parallel_scan != NULL;
+	LaStep		step;
 
+	/* Nobody reads what an IN-list jumps over. */
+	window->passing_is_use = is_adjacent || !la_leaf_has_arrays(leaf);
+	step = la_window_step(window, blkno);
 	if (step == LA_STEP_MATCHED)
+	{
 		leaf->unforeseen = 0;
-	else if (step == LA_STEP_EMPTY || !is_adjacent ||
-			 leaf->desc->parallel_scan != NULL ||
+		leaf->is_replaying = false;
+	}
+	else if (step == LA_STEP_IGNORED && leaf->is_replaying)
+		return;
+	else if (step == LA_STEP_EMPTY || !is_adjacent || is_parallel ||
 			 ++leaf->unforeseen > LA_MAX_UNFORESEEN)
 	{
 		/* It has jumped, or overtaken us. */
+		if (is_parallel || (!is_adjacent && window->passing_is_use))
+			la_window_pass_all(window);
 		la_leaf_drop(leaf);
 		return;
 	}
@@ -525,11 +576,10 @@ la_leaf_step(LaLeafScan *leaf, BlockNumber blkno, bool is_adjacent)
 			leaf->start_wanted = false;
 			la_leaf_enter(leaf, LA_LEAF_LOOKING);
 		}
-		else if (la_window_is_empty(leaf->base.window))
+		else if (la_window_is_empty(window))
 			la_leaf_drop(leaf);
 	}
-	if (leaf->state == LA_LEAF_LOOKING &&
-		la_window_wants_fill(leaf->base.window))
+	if (leaf->state == LA_LEAF_LOOKING && la_window_wants_fill(window))
 		la_leaf_fill(leaf);
 }
 
@@ -606,7 +656,7 @@ static bool
 la_leaf_is_steady(const LaLeafScan *leaf)
 {
 	return leaf->adjacent >= LA_MIN_ADJACENT || la_pace_at_once(&leaf->pace) ||
-		((BTScanOpaque) leaf->desc->opaque)->numArrayKeys == 0;
+		!la_leaf_has_arrays(leaf);
 }
 
 /*
@@ -659,6 +709,7 @@ la_leaf_scan_cross(LaLeafScan *leaf, amgettuple_function ask,
 	BTScanPos	pos = &((BTScanOpaque) desc->opaque)->currPos;
 	BlockNumber from = pos->currPage;
 	BlockNumber right = pos->nextPage;
+	int			nentries = pos->lastItem - pos->firstItem + 1;
 	int64		reads = la_blocks_read();
 	LaCrossing	crossing = {0};
 	bool		is_quiet = la_leaf_is_quiet(leaf);
@@ -679,12 +730,17 @@ la_leaf_scan_cross(LaLeafScan *leaf, amgettuple_function ask,
 	found = ask(desc, direction);
 	if (!found)
 	{
+		/* Others have what this process has not come to. */
+		if (desc->parallel_scan != NULL && leaf->base.window != NULL)
+			la_window_pass_all(leaf->base.window);
 		la_leaf_drop(leaf);
 		return false;
 	}
 	if (pos->currPage == from)
 		return true;
 
+	leaf->pages++;
+	leaf->entries += nentries;
 	crossing.nreads = la_blocks_read() - reads;
 	crossing.missed = crossing.nreads > 0;
 	if (crossing.timed)

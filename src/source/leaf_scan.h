@@ -63,6 +63,10 @@ typedef struct LaLeafScan
 	int			cached;			/* moves in a row without a read */
 	uint32		quiet_reads;	/* pages read since the last wait */
 	int			unforeseen;		/* neighbours in a row that no one foresaw */
+	bool		is_replaying;	/* it was sent back to a mark, behind its
+								 * window */
+	int64		pages;			/* that it has left, since it began */
+	int64		entries;		/* that it has found on them */
 	bool		start_wanted;	/* the pace has said so */
 	int			moves;			/* to another page since flow_reads was taken */
 	int64		flow_reads;		/* blocks read until la_leaf_bound() looked */
@@ -93,6 +97,7 @@ extern LaLeafScan *la_leaf_scan_of_bitmap(IndexScanDesc desc);
 extern void la_leaf_scan_restart(LaLeafScan *leaf, IndexScanDesc desc);
 extern void la_leaf_scan_follow(LaLeafScan *leaf, IndexScanDesc desc,
 								const struct LaScout *scout);
+extern void la_leaf_scan_restore(LaLeafScan *leaf, IndexScanDesc desc);
 extern void la_leaf_scan_end(LaLeafScan *leaf);
 extern bool la_leaf_scan_cross(LaLeafScan *leaf, amgettuple_function ask,
 							   ScanDirection direction);

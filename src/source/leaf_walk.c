@@ -23,10 +23,17 @@
  * its downlink and the next one.  The scan's own keys say, by the marks that
  * B-tree has made on them, which must hold for it to go on.  When one of those
  * fails on the bound of a page that lies ahead it fails on all of that page and
- * after it, and the walk ends.  An IN-list (and a skip scan) is searched value
+ * after it, and the walk ends.  So it does at NULLs, where they are last: no
+ * comparison holds for them, on whichever side it bounds the scan.
+ *
+ * An IN-list (and a skip scan) is searched value
  * by value, and the scan may jump over what is between; so only the pages of
  * the present value are yielded, unless the scan has been seen to go from
- * neighbour to neighbour all the same.
+ * neighbour to neighbour all the same.  Then it ends with the last value.
+ *
+ * Where keys are wide a parent page has few downlinks, and most of a fill would
+ * be reading parents, one after the other, with the leaf pages still to come.
+ * So a fill reads few of them; the next one goes on.
  *
  * All of this is a hint.  The copy of the parent grows old: a page that is
  * split meanwhile has a new neighbour that the walk does not know of, and one
@@ -212,6 +219,66 @@ la_next_parent(LaLeafWalk *walk)
 }
 
 /*
+ * Are there only NULLs where the scan is going, as soon as it meets one?
+ */
+static inline bool
+la_nulls_are_ahead(const LaLeafWalk *walk, ScanKey key)
+{
+	return ScanDirectionIsForward(walk->direction) ==
+		((key->sk_flags & SK_BT_NULLS_FIRST) == 0);
+}
+
+/*
+ * Is a key of the parent level past all values of an array of the scan?  "key"
+ * is the array's.
+ *
+ * The elements are sorted as the index is, and searched in the direction of the
+ * scan.
+ */
+static bool
+la_is_past_array(const LaLeafWalk *walk, ScanKey key, Datum value,
+				 bool is_null)
+{
+	BTScanOpaque scan = walk->scan;
+	bool		is_forward = ScanDirectionIsForward(walk->direction);
+	Oid			type = walk->index->rd_opcintype[key->sk_attno - 1];
+
+	for (int i = 0; i < scan->numArrayKeys; i++)
+	{
+		BTArrayKeyInfo *array = &scan->arrayKeys[i];
+		ScanKey		bound;
+		Datum		last;
+		int			order;
+
+		if (la_bt_array_attno(scan, array) != key->sk_attno)
+			continue;
+		if (is_null)
+			return !la_bt_array_has_null(array) &&
+				la_nulls_are_ahead(walk, key);
+		if (la_bt_array_is_skip(array))
+		{
+			bound = la_bt_skip_bound(array, is_forward);
+			return bound != NULL &&
+				!DatumGetBool(FunctionCall2Coll(&bound->sk_func,
+												bound->sk_collation, value,
+												bound->sk_argument));
+		}
+		if (OidIsValid(key->sk_subtype) && key->sk_subtype != type)
+			return false;
+		last = array->elem_values[is_forward ? array->num_elems - 1 : 0];
+		order = DatumGetInt32(FunctionCall2Coll(index_getprocinfo(walk->index,
+																  key->sk_attno,
+																  BTORDER_PROC),
+												key->sk_collation,
+												value, last));
+		if (key->sk_flags & SK_BT_DESC)
+			INVERT_COMPARE_RESULT(order);
+		return is_forward ? order > 0 : order < 0;
+	}
+	return false;
+}
+
+/*
  * Is a key of the parent level past the bound of a row comparison?  The columns
  * decide one after the other, until they differ.
  */
@@ -260,6 +327,7 @@ la_is_past_end(const LaLeafWalk *walk, IndexTuple bound)
 	int			natts = BTreeTupleGetNAtts(bound, walk->index);
 	int			required = ScanDirectionIsForward(walk->direction) ?
 		SK_BT_REQFWD : SK_BT_REQBKWD;
+	int			either = SK_BT_REQFWD | SK_BT_REQBKWD;
 
 	for (int i = 0; i < walk->scan->numberOfKeys; i++)
 	{
@@ -269,18 +337,24 @@ la_is_past_end(const LaLeafWalk *walk, IndexTuple bound)
 		bool		holds;
 		Datum		value;
 
-		if (!(key->sk_flags & required))
+		if (!(key->sk_flags & either))
 			continue;
 		/* The rest of the bound was cut off: it may be anything. */
 		if (key->sk_attno > natts)
 			return false;
+		value = index_getattr(bound, key->sk_attno, desc, &is_null);
 		if (is_equality && (key->sk_flags & SK_SEARCHARRAY) &&
 			(walk->ignores_arrays || (key->sk_flags & LA_BT_NO_VALUE)))
-			return false;
+			return la_is_past_array(walk, key, value, is_null);
 
+		/* Bounded on the other side, it ends here at NULLs only. */
+		if (is_null && !(key->sk_flags & SK_SEARCHNULL) &&
+			la_nulls_are_ahead(walk, key))
+			return true;
+		if (!(key->sk_flags & required))
+			continue;
 		if (key->sk_flags & SK_ROW_HEADER)
 			return la_row_is_past(walk, bound, natts, key);
-		value = index_getattr(bound, key->sk_attno, desc, &is_null);
 		if (key->sk_flags & SK_SEARCHNULL)
 			holds = is_null;
 		else if (key->sk_flags & SK_SEARCHNOTNULL)
@@ -352,6 +426,8 @@ la_leaf_walk_next(LaSource *source, BlockNumber *blkno)
 		if (ScanDirectionIsForward(walk->direction) && !P_RIGHTMOST(opaque) &&
 			la_is_past_end(walk, la_parent_tuple(walk, P_HIKEY)))
 			return LA_SOURCE_END;
+		if (walk->parents_left-- <= 0)
+			return LA_SOURCE_PAUSE;
 		if (!la_next_parent(walk))
 			return LA_SOURCE_END;
 	}

@@ -27,6 +27,7 @@ typedef struct LaLeafWalk
 	bool		ignores_arrays; /* it goes through all values of its arrays */
 	uint64		pages_left;		/* it will come to so many more, at most */
 	uint64		ahead;			/* so many of them were yielded */
+	int			parents_left;	/* it may read so many for now */
 
 	/* where the walk is; the walk's own */
 	bool		is_open;		/* what follows is valid */

@@ -33,6 +33,7 @@
  * looked for a few positions further on (index entries may die between the
  * source's visit and the scan's); if it is not there it is ignored, and the
  * queue waits.  index_ahead.c gives up when too many are ignored in a row.
+ * A window that names each block once (leaf pages) is searched as a whole.
  *
  * Two windows are in flight: la_window_wants_fill() says yes when half of the
  * distance has been consumed, and the fill tops it up, so the scan works on
@@ -511,32 +512,52 @@ la_window_arrive(LaWindow *window)
 }
 
 /*
+ * How many positions behind the head is a block?  0 if it is not found.
+ */
+static uint32
+la_window_search(LaWindow *window, BlockNumber blkno)
+{
+	uint32		mask = window->queue_size - 1;
+	uint32		npositions = la_window_length(window);
+
+	if (window->is_sequence)
+	{
+		LaBlock    *block = lablocks_lookup(window->blocks, blkno);
+
+		if (block == NULL || block->reached)
+			return 0;
+	}
+	else
+		npositions = Min(npositions, LA_SEARCH_POSITIONS);
+	for (uint32 i = 1; i < npositions; i++)
+		if (window->queue[(window->head + i) & mask] == blkno)
+			return i;
+	return 0;
+}
+
+/*
  * The scan has moved to another block.
  */
 LaStep
 la_window_step(LaWindow *window, BlockNumber blkno)
 {
-	uint32		mask = window->queue_size - 1;
-	uint32		npositions = la_window_length(window);
-	uint32		i;
+	uint32		npassed;
 
-	if (npositions == 0)
+	if (la_window_is_empty(window))
 		return LA_STEP_EMPTY;
 
-	if (likely(window->queue[window->head & mask] == blkno))
+	if (likely(la_window_first(window) == blkno))
 	{
 		la_window_arrive(window);
 		return LA_STEP_MATCHED;
 	}
 
 	/* Still on a block that has an entry, or one the source did not name? */
-	for (i = 1; i < Min(npositions, LA_SEARCH_POSITIONS); i++)
-		if (window->queue[(window->head + i) & mask] == blkno)
-			break;
-	if (i >= Min(npositions, LA_SEARCH_POSITIONS))
+	npassed = la_window_search(window, blkno);
+	if (npassed == 0)
 		return LA_STEP_IGNORED;
 
-	while (i-- > 0)
+	while (npassed-- > 0)
 	{
 		if (window->passing_is_use)
 			la_window_arrive(window);
@@ -565,6 +586,16 @@ la_window_met(LaWindow *window, bool missed, bool waited)
 			la_pace_waited(window->pace);
 	}
 	return at_probe && missed && la_pace_probed(window->pace, waited);
+}
+
+/*
+ * The scan, or another process of it, has been at all blocks of the window.
+ */
+void
+la_window_pass_all(LaWindow *window)
+{
+	while (!la_window_is_empty(window))
+		la_window_arrive(window);
 }
 
 /*

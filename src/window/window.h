@@ -83,6 +83,8 @@ typedef struct LaWindow
 	BlockNumber probe;			/* left out of the reads; see pace.c */
 	bool		at_probe;		/* the scan is on it */
 
+	/* set by the owner, for a window that names each block once */
+	bool		is_sequence;	/* it does: where a block is the scan is */
 	bool		passing_is_use; /* the scan, or another process of it, has been
 								 * at the blocks before the one it comes to */
 
@@ -132,6 +134,7 @@ extern LaFill la_window_fill(LaWindow *window, LaSource *source);
 extern LaStep la_window_step(LaWindow *window, BlockNumber blkno);
 extern bool la_window_wants_fill(LaWindow *window);
 extern bool la_window_is_empty(const LaWindow *window);
+extern void la_window_pass_all(LaWindow *window);
 extern void la_window_drop(LaWindow *window, BlockNumber current);
 extern void la_window_pause(LaWindow *window);
 extern void la_window_close(LaWindow *window);

@@ -73,6 +73,16 @@ CREATE INDEX shrunk_k ON shrunk (k) WITH (fillfactor = 10);
 CREATE TABLE holes (k int, id int) WITH (autovacuum_enabled = off);
 INSERT INTO holes SELECT g, g FROM generate_series(1, {ROWS}) g;
 CREATE INDEX holes_k ON holes (k) WITH (fillfactor = 10);
+CREATE TABLE thinned (k int, id int) WITH (autovacuum_enabled = off);
+INSERT INTO thinned SELECT g, g FROM generate_series(1, {ROWS}) g;
+CREATE INDEX thinned_k ON thinned (k) WITH (fillfactor = 10);
+CREATE TABLE nulled (up int, down int, id int NOT NULL) WITH (autovacuum_enabled = off);
+INSERT INTO nulled
+SELECT k, k, g
+  FROM (SELECT g, CASE WHEN g % 5 < 2 THEN (g * 7919::bigint) % 30011 END AS k
+          FROM generate_series(1, {ROWS}) g) s;
+CREATE INDEX nulled_up ON nulled (up, id) WITH (fillfactor = 10);
+CREATE INDEX nulled_down ON nulled (down NULLS FIRST, id) WITH (fillfactor = 10);
 CREATE TABLE single (a int);
 INSERT INTO single SELECT g FROM generate_series(1, 20) g;
 CREATE INDEX single_a ON single (a);
@@ -84,6 +94,8 @@ CREATE INDEX emptied_a ON emptied (a);
 DELETE FROM emptied;
 DELETE FROM shrunk WHERE k NOT BETWEEN 12000 AND 14500;
 DELETE FROM holes WHERE k % 3000 > 500;
+DELETE FROM thinned WHERE k / 30 % 2 = 0 AND k % 30 <> 1;
+VACUUM thinned;
 VACUUM emptied;
 VACUUM shrunk;
 VACUUM shrunk;
@@ -95,6 +107,8 @@ VACUUM (FREEZE, ANALYZE) wide;
 VACUUM (FREEZE, ANALYZE) grown;
 VACUUM (FREEZE, ANALYZE) shrunk;
 VACUUM (FREEZE, ANALYZE) holes;
+VACUUM (FREEZE, ANALYZE) thinned;
+VACUUM (FREEZE, ANALYZE) nulled;
 VACUUM (FREEZE, ANALYZE) single;
 VACUUM (FREEZE, ANALYZE) nothing;
 VACUUM (FREEZE, ANALYZE) emptied;
@@ -172,9 +186,9 @@ class Case:
         return BITMAP_SCANS if self.kind == BITMAP else ORDERED
 
 
-def every(step: int, top: int = 30010) -> str:
+def every(step: int, low: int = 7, top: int = 30010) -> str:
     """Return a list of keys, for IN."""
-    return ", ".join(str(k) for k in range(7, top, step))
+    return ", ".join(str(k) for k in range(low, top, step))
 
 
 CASES = {
@@ -245,6 +259,21 @@ CASES = {
         "SELECT m, id FROM leafy WHERE m < 700 ORDER BY m DESC NULLS LAST, id DESC",
         ONLY, "leafy_m",
     ),
+    # Most of the index is NULLs, at which a scan ends whichever side it is bounded on.
+    "greater_up_to_nulls": Case(
+        "SELECT up, id FROM nulled WHERE up > 3000 ORDER BY up, id", ONLY, "nulled_up"
+    ),
+    "less_down_to_nulls": Case(
+        "SELECT down, id FROM nulled WHERE down < 27000 ORDER BY down DESC NULLS LAST, id DESC",
+        ONLY, "nulled_down",
+    ),
+    "row_up_to_nulls": Case(
+        "SELECT up, id FROM nulled WHERE (up, id) > (3000, 5) ORDER BY up, id", ONLY, "nulled_up"
+    ),
+    "less_from_nulls": Case(
+        "SELECT down, id FROM nulled WHERE down < 27000 ORDER BY down NULLS FIRST, id",
+        ONLY, "nulled_down",
+    ),
     # Several columns.
     "prefix": Case("SELECT b, e FROM leafy WHERE b = 7 ORDER BY b, e", ONLY, "leafy_be"),
     "prefix_backward": Case(
@@ -286,6 +315,14 @@ CASES = {
         "SELECT b, e FROM leafy WHERE e > 9000 AND b > 3 ORDER BY b DESC, e DESC",
         ONLY, "leafy_be", jumps=50
     ),
+    "skip_part": Case(
+        "SELECT b, e FROM leafy WHERE b BETWEEN 10 AND 30 AND e > 300 ORDER BY b, e",
+        ONLY, "leafy_be",
+    ),
+    "skip_part_backward": Case(
+        "SELECT b, e FROM leafy WHERE b BETWEEN 10 AND 30 AND e > 300 ORDER BY b DESC, e DESC",
+        ONLY, "leafy_be",
+    ),
     # Lists: far apart, near each other, and both.
     "list": Case(
         "SELECT b, e FROM leafy WHERE b IN (3, 4, 5, 20, 21, 40) ORDER BY b, e",
@@ -307,6 +344,17 @@ CASES = {
     ),
     "dense_list_backward": Case(
         f"SELECT a FROM leafy WHERE a IN ({every(9)}) ORDER BY a DESC", ONLY, "leafy_a"
+    ),
+    "dense_part": Case(
+        f"SELECT a FROM leafy WHERE a IN ({every(9, 5000, 20000)}) ORDER BY a", ONLY, "leafy_a"
+    ),
+    "dense_part_backward": Case(
+        f"SELECT a FROM leafy WHERE a IN ({every(9, 5000, 20000)}) ORDER BY a DESC",
+        ONLY, "leafy_a",
+    ),
+    "dense_part_descending": Case(
+        f"SELECT d, id FROM leafy WHERE d IN ({every(9, 5000, 20000)}) ORDER BY d DESC, id",
+        ONLY, "leafy_d",
     ),
     "two_lists": Case(
         "SELECT b, e FROM leafy WHERE b IN (3, 4, 5, 20) AND b IN (4, 5, 6, 20) ORDER BY b, e",
@@ -346,6 +394,7 @@ CASES = {
     "fast_root_backward": Case("SELECT k FROM shrunk ORDER BY k DESC", ONLY, "shrunk_k"),
     "deleted_pages": Case("SELECT k FROM holes ORDER BY k", ONLY, "holes_k"),
     "deleted_pages_backward": Case("SELECT k FROM holes ORDER BY k DESC", ONLY, "holes_k"),
+    "thinned": Case("SELECT k FROM thinned ORDER BY k", ONLY, "thinned_k"),
     "one_leaf": Case("SELECT a FROM single ORDER BY a", ONLY, "single_a", far=False),
     "one_leaf_backward": Case(
         "SELECT a FROM single ORDER BY a DESC", ONLY, "single_a", far=False
@@ -400,6 +449,12 @@ CASES = {
     "bitmap_dense_list": Case(
         f"SELECT a, t FROM leafy WHERE a IN ({every(9)})", BITMAP, "leafy_a"
     ),
+    "bitmap_dense_part": Case(
+        f"SELECT a, t FROM leafy WHERE a IN ({every(9, 5000, 20000)})", BITMAP, "leafy_a"
+    ),
+    "bitmap_up_to_nulls": Case(
+        "SELECT up, id FROM nulled WHERE up > 3000", BITMAP, "nulled_up"
+    ),
     "bitmap_skip": Case(
         "SELECT b, e, t FROM leafy WHERE e BETWEEN 1000 AND 28000", BITMAP, "leafy_be", jumps=50
     ),
@@ -428,6 +483,7 @@ class Leaves:
     """What was looked ahead of the leaf pages of an index; see leaves_of()."""
 
     scans: int = 0
+    windows: int = 0
     blocks_issued: int = 0
     blocks_used: int = 0
     blocks_wasted: int = 0

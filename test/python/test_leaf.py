@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 import re
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -350,7 +351,7 @@ def test_tiny_shared_buffers(own_cluster: NewCluster, server: Server) -> None:
 
 
 @pytest.mark.parametrize("n", [1, 300, 9000])
-@pytest.mark.parametrize("name", ["forward", "backward", "grown", "list", "plain"])
+@pytest.mark.parametrize("name", ["forward", "backward", "grown", "list", "plain", "thinned"])
 def test_limit(tables: Cluster, variant: Variant, name: str, n: int) -> None:
     """What a LIMIT directly above the scan will not need is not read."""
     case = CASES[name]
@@ -363,7 +364,7 @@ def test_limit(tables: Cluster, variant: Variant, name: str, n: int) -> None:
         chill(connection, case)
         with leaves_of(connection, case.index) as leaves, gained(connection):
             assert rows(connection, query) == without
-        # It counts in pages as full as the one that the scan is on.
+        # It counts in pages as full as they were so far.
         most = max(2, 0.1 * leaves.blocks_issued) + case.jumps * leaves.depth_max
         assert leaves.blocks_wasted <= most, leaves
         if n == 1:
@@ -597,6 +598,10 @@ PARALLEL_CASES = {
 }  # fmt: skip
 
 
+# Two workers and the leader, which may take part.
+PROCESSES = 3
+
+
 @pytest.mark.parametrize("leader", ["on", "off"])
 @pytest.mark.parametrize("name", PARALLEL_CASES)
 def test_parallel(tables: Cluster, variant: Variant, name: str, leader: str) -> None:
@@ -625,6 +630,12 @@ def test_parallel(tables: Cluster, variant: Variant, name: str, leader: str) -> 
             if not variant.reads or leaves.blocks_issued:
                 break
         assert (leaves.blocks_issued > 0) == variant.reads
+        if "LIMIT" not in query:
+            # What others have come to was not in vain, and is not asked for again.
+            most = MAX_WASTED * leaves.blocks_issued + 2 * PROCESSES
+            assert leaves.blocks_wasted <= most, leaves
+            pages = value(connection, f"SELECT relpages FROM pg_class WHERE relname = '{index}'")
+            assert leaves.blocks_issued <= PROCESSES * pages, (pages, leaves)
 
 
 def test_parallel_processes_do_not_wait_for_each_other(tables: Cluster, variant: Variant) -> None:
@@ -985,6 +996,84 @@ def test_leaves_where_the_table_is_cached(defaults: Cluster, kind: str, directio
         pages = value(connection, "SELECT relpages FROM pg_class WHERE relname = 'rests_k'")
         assert leaves.blocks_used + dropped > pages / 2
         assert leaves.blocks_wasted <= MAX_WASTED * pages + 2 * leaves.depth_max
+
+
+def test_pages_without_a_row(defaults: Cluster, server: Server) -> None:
+    """Pages that the scan passes over in one call, as nothing on them is wanted, were used."""
+    if server.major >= 18:
+        pytest.skip("a skip scan goes past them")
+    # Some forty rows on a thousand pages.
+    case = Case("SELECT d, id FROM leafy WHERE id < 40 ORDER BY d, id DESC", ONLY, "leafy_d")
+    with connect(defaults) as connection:
+        settings(connection, **case.plan)
+        require_node(connection, case.query, case.kind, case.index)
+        without = rows_without(connection, case.query)
+        cold_index(connection, case.index)
+        evict_relations(defaults, connection, case.index)
+        with leaves_of(connection, case.index) as leaves:
+            assert rows(connection, case.query) == without
+        assert leaves.depth_max > 20, leaves
+        assert leaves.blocks_used > 300, leaves
+        # The last ones are read in the call that finds no row any more.
+        assert leaves.blocks_wasted <= MAX_WASTED * leaves.blocks_issued + 25, leaves
+
+
+def test_few_leaves_to_a_parent(defaults: Cluster) -> None:
+    """Of the level above little is read at a time, however far ahead the scan is."""
+    case = CASES["wide_backward"]
+    oid = "'wide_w'::regclass"
+    count = f"SELECT pg_stat_get_xact_blocks_fetched({oid}) - pg_stat_get_xact_blocks_hit({oid})"
+    with connect(defaults) as connection:
+        settings(connection, **case.plan, pg_lookahead__method="advice")
+        without = rows_without(connection, case.query)
+        cold_index(connection, case.index)
+        evict_relations(defaults, connection, case.index)
+        read = []
+        with leaves_of(connection, case.index) as leaves:
+            connection.execute(f"BEGIN; DECLARE c CURSOR FOR {case.query}")
+            found = []
+            while row := rows(connection, "FETCH c"):
+                found += row
+                read.append(value(connection, count))
+            connection.execute("COMMIT")
+        assert found == without
+        assert leaves.depth_max > 40, leaves
+        # Four parents, the first of them by a descent, and the scan's own page.
+        assert max(b - a for a, b in pairwise(read)) <= 8, leaves
+
+
+# Groups of some fifty leaf pages, in no order.
+GROUPS = """
+CREATE TABLE IF NOT EXISTS groups (k int, pad text) WITH (autovacuum_enabled = off);
+ALTER TABLE groups ALTER pad SET STORAGE plain;
+CREATE INDEX groups_k ON groups (k, pad);
+INSERT INTO groups SELECT (g * 1237) % 8009 / 400, md5(g::text) || repeat('x', 700)
+  FROM generate_series(1, 8000) g;
+VACUUM (FREEZE, ANALYZE) groups
+"""
+
+
+def test_restored_far_back(defaults: Cluster) -> None:
+    """Until the inner side is where it was the window waits for it, and is not dropped."""
+    query = (
+        "SELECT x.k, left(y.pad, 32) FROM groups x JOIN groups y ON x.k = y.k"
+        " WHERE left(x.pad, 2) BETWEEN '10' AND '13'"
+    )
+    with connect(defaults) as connection:
+        connection.execute("DROP TABLE IF EXISTS groups")
+        script(connection, GROUPS)
+        settings(connection, **ORDERED, enable_nestloop="off")
+        require_node(connection, query, "Merge Join")
+        nodes = {n.get("Parent Relationship"): n for n in plan_nodes(connection, query)}
+        assert nodes["Inner"]["Node Type"] == ONLY
+        assert nodes["Inner"]["Alias"] == "y", nodes
+        without = rows_without(connection, query)
+        cold_index(connection, "groups_k")
+        evict_relations(defaults, connection, "groups_k")
+        with leaves_of(connection, "groups_k") as leaves:
+            assert rows(connection, query) == without
+        assert leaves.blocks_used > 100
+        assert leaves.blocks_wasted <= MAX_WASTED * leaves.blocks_issued, leaves
 
 
 def test_rows_are_right_with_defaults(defaults: Cluster) -> None:

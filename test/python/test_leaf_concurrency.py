@@ -2,10 +2,11 @@
 
 Three sessions change one index: one inserts in bursts that split pages, one
 deletes ranges of keys and vacuums, so that whole pages go, one rebuilds the
-index.  Beside them others scan it forward and backward, index-only, plain and
-through bitmaps.  In one REPEATABLE READ snapshot every scan must return what a
-sequential scan does, in order, and the rows that nobody touches must always be
-there.  Nothing may hang: every statement has a timeout.
+index.  Beside them others scan it forward and backward, index-only, plain,
+through bitmaps, with parallel workers and scrolling to and fro.  In one
+REPEATABLE READ snapshot every scan must return what a sequential scan does, in
+order, and the rows that nobody touches must always be there.  Nothing may hang:
+every statement has a timeout.
 """
 
 from __future__ import annotations
@@ -20,11 +21,13 @@ from lookahead.servers import Server
 
 from conftest import NewCluster
 from crowd import Workers, crowded_cluster
+from leaf_support import PARALLEL
 from support import (
     SEQUENTIAL_SCANS,
     Connection,
     LogWatch,
     cold_index,
+    comes_with,
     connect,
     gained,
     no_pins,
@@ -34,6 +37,7 @@ from support import (
     settings,
     value,
 )
+from test_scroll import Oracle, scroll
 
 # Keys, of which every APART-th is a sentinel: nobody touches its rows.
 KEYS = 60000
@@ -41,15 +45,19 @@ APART = 4000
 SENTINELS = 15
 ROWS_OF_SENTINEL = 5
 
-# Some 45 entries fill a leaf page: there are ten pages between two sentinels.
+# Keys so wide that some 18 fill a page, of leaves and of the level above: there are 30 leaf pages
+# between two sentinels, and pages of that level are split and deleted, too.
+WIDTH = 400
+
 SETUP = f"""
-CREATE TABLE leaves (k int, id int, pad text);
-CREATE INDEX leaves_k ON leaves (k, id) INCLUDE (pad);
-INSERT INTO leaves SELECT s * {APART}, r, repeat('p', 90)
+CREATE TABLE leaves (k int, id int, w text COLLATE "C");
+ALTER TABLE leaves ALTER w SET STORAGE plain;
+CREATE INDEX leaves_w ON leaves (w, id) INCLUDE (k);
+INSERT INTO leaves SELECT s * {APART}, r
   FROM generate_series(0, {SENTINELS - 1}) s, generate_series(1, {ROWS_OF_SENTINEL}) r;
-INSERT INTO leaves SELECT k, k, repeat('p', 90)
-  FROM generate_series(1, {KEYS}, 7) k WHERE k % {APART} <> 0;
-VACUUM (FREEZE, ANALYZE) leaves
+INSERT INTO leaves SELECT k, k FROM generate_series(1, {KEYS}, 7) k WHERE k % {APART} <> 0;
+UPDATE leaves SET w = lpad(k::text, {WIDTH}, '0');
+VACUUM (FULL, FREEZE, ANALYZE) leaves
 """
 
 EVERYTHING = "SELECT k, id FROM leaves"
@@ -62,17 +70,19 @@ COMMON = {
     "max_parallel_workers_per_gather": "0",
     "cursor_tuple_fraction": "1",
 }
-KINDS = {
-    "Index Only Scan": {
-        "enable_bitmapscan": "off", "enable_indexscan": "on", "enable_indexonlyscan": "on",
-    },
-    "Index Scan": {
-        "enable_bitmapscan": "off", "enable_indexscan": "on", "enable_indexonlyscan": "off",
-    },
-    "Bitmap Index Scan": {
-        "enable_bitmapscan": "on", "enable_indexscan": "off", "enable_indexonlyscan": "off",
-    },
-}  # fmt: skip
+ONLY = {"enable_bitmapscan": "off", "enable_indexscan": "on", "enable_indexonlyscan": "on"}
+PLAIN = {**ONLY, "enable_indexonlyscan": "off"}
+BITMAP = {**PLAIN, "enable_bitmapscan": "on", "enable_indexscan": "off"}
+# The node that the plan must have, settings, and how its rows are fetched.
+KINDS = [
+    ("Index Only Scan", ONLY, "at once"),
+    ("Index Only Scan", ONLY, "piece by piece"),
+    ("Index Only Scan", ONLY, "to and fro"),
+    ("Index Scan", PLAIN, "at once"),
+    ("Index Scan", PLAIN, "piece by piece"),
+    ("Bitmap Index Scan", BITMAP, "at once"),
+    ("Gather Merge", {**ONLY, **PARALLEL}, "at once"),
+]
 
 
 def test_split_in_front_of_the_scan(own_cluster: NewCluster) -> None:
@@ -87,7 +97,7 @@ def test_split_in_front_of_the_scan(own_cluster: NewCluster) -> None:
             "CREATE INDEX ahead_k ON ahead (k) INCLUDE (pad) WITH (fillfactor = 50);"
             "VACUUM (FREEZE, ANALYZE) ahead",
         )
-        settings(connection, **COMMON, **KINDS["Index Only Scan"])
+        settings(connection, **COMMON, **ONLY)
         require_node(connection, query, "Index Only Scan")
         cold_index(connection, "ahead_k")
         with gained(connection) as change:
@@ -106,12 +116,17 @@ def test_split_in_front_of_the_scan(own_cluster: NewCluster) -> None:
         assert change.blocks_wasted <= 2
 
 
+def wide(key: str) -> str:
+    """Return the wide form of a key, in SQL."""
+    return f"lpad({key}, {WIDTH}, '0')"
+
+
 def split(connection: Connection, choice: random.Random) -> None:
     """Insert many rows of few keys, or of all: pages are split."""
     low = choice.randrange(KEYS)
     width = choice.choice((60, 3000, KEYS))
     connection.execute(
-        f"INSERT INTO leaves SELECT k, {choice.randrange(1 << 30)}, repeat('q', 90)"
+        f"INSERT INTO leaves SELECT k, {choice.randrange(1 << 30)}, {wide('k::text')}"
         f" FROM (SELECT ({low} + (g * 7919::bigint) % {width}) % {KEYS} AS k"
         f" FROM generate_series(1, {choice.choice((50, 200))}) g) s WHERE k % {APART} <> 0"
     )
@@ -146,7 +161,7 @@ class Deleter:
 
 
 def rebuild(connection: Connection, choice: random.Random) -> None:
-    connection.execute("REINDEX INDEX CONCURRENTLY leaves_k")
+    connection.execute("REINDEX INDEX CONCURRENTLY leaves_w")
     time.sleep(choice.random())
 
 
@@ -159,30 +174,32 @@ def scan(connection: Connection, choice: random.Random) -> None:
     sentinels = [(k, i) for k, i in everything if k % APART == 0]
     assert len(sentinels) == SENTINELS * ROWS_OF_SENTINEL
 
-    kind = choice.choice(list(KINDS))
-    settings(connection, **COMMON, **KINDS[kind])
+    kind, conf, how = choice.choice(KINDS)
+    settings(connection, **{**COMMON, **conf})
     low, high = sorted(choice.sample(range(KEYS), 2)) if choice.random() < 0.5 else (0, KEYS)
     few = sorted(choice.sample(range(KEYS), 300))
     expected = [row for row in everything if low <= row[0] <= high]
-    query = f"{EVERYTHING} WHERE k BETWEEN {low} AND {high}"
-    if choice.random() < 0.2:
-        query = f"{EVERYTHING} WHERE k IN (0, {', '.join(map(str, few))})"
+    between = f"{wide(repr(str(low)))} AND {wide(repr(str(high)))}"
+    query = f"{EVERYTHING} WHERE w BETWEEN {between}"
+    if choice.random() < 0.2 and kind != "Gather Merge":
+        query = f"{EVERYTHING} WHERE w IN ({', '.join(wide(repr(str(k))) for k in (0, *few))})"
         expected = [row for row in everything if row[0] in {0, *few}]
     is_backward = choice.random() < 0.5
     if kind != "Bitmap Index Scan":
-        query += " ORDER BY k DESC, id DESC" if is_backward else " ORDER BY k, id"
+        query += " ORDER BY w DESC, id DESC" if is_backward else " ORDER BY w, id"
         expected = expected[::-1] if is_backward else expected
     require_node(connection, query, kind)
-    if choice.random() < 0.5:
-        found = rows(connection, query)
-    else:
+    if how == "to and fro":
+        scroll(connection, query, Oracle(expected), choice)
+    elif how == "piece by piece":
         connection.execute(f"DECLARE c CURSOR FOR {query}")
         found = []
         while some := rows(connection, f"FETCH {choice.choice((10, 300, 2000))} FROM c"):
             found += some
-    if kind == "Bitmap Index Scan":
-        found.sort()
-    assert found == expected, query
+        assert found == expected, query
+    else:
+        found = rows(connection, query)
+        assert (sorted(found) if kind == "Bitmap Index Scan" else found) == expected, query
     connection.execute("COMMIT")
 
 
@@ -191,6 +208,10 @@ def test_changes_of_the_index(own_cluster: NewCluster, server: Server, which: in
     cluster, io_method = crowded_cluster(own_cluster, server, which)
     with connect(cluster) as connection:
         script(connection, SETUP)
+        if comes_with(connection, "pageinspect"):
+            connection.execute("CREATE EXTENSION pageinspect")
+            level = "SELECT level FROM bt_metap('leaves_w')"
+            assert value(connection, level) >= 2
         connection.execute("SELECT pg_stat_lookahead_reset()")
     deleter = Deleter()
     with LogWatch(cluster):
