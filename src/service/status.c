@@ -12,8 +12,9 @@
  *					at_start ^		now
  *
  * A worker that sleeps closes one more interval, an empty one, and then none;
- * the next begins when it is woken.
- * The reader adds up the last intervals of all workers.
+ * the next begins when it is woken.  One that hangs in a read, or is stopped,
+ * closes none either: so the reader does it, when the interval that runs is
+ * two long.  It adds up the last intervals of all workers that run.
  *
  * Copyright (c) 2026, the pg_lookahead authors
  *
@@ -59,6 +60,35 @@ la_window_subtract(LaWindowCounters *result, const LaWindowCounters *late,
 }
 
 /*
+ * Close the interval if it began so many status_intervals ago.  Returns true if
+ * nothing has happened in it.
+ *
+ * The worker and readers may come at the same moment: who took the time before
+ * the other closed it finds that the new one has only begun.
+ */
+static bool
+la_window_close(LaWorker *worker, int nintervals)
+{
+	uint64		now_us = la_now_us();
+	uint64		least_us = (uint64) la_status_interval * 1000 * nintervals;
+	LaWindowCounters now;
+	bool		is_quiet = false;
+
+	la_read_window_counters(worker, &now);
+	SpinLockAcquire(&worker->window_mutex);
+	if (now_us >= worker->window_start_us + least_us)
+	{
+		la_window_subtract(&worker->last, &now, &worker->at_start);
+		worker->last_us = now_us - worker->window_start_us;
+		worker->at_start = now;
+		worker->window_start_us = now_us;
+		is_quiet = worker->last.done == 0 && worker->last.reads == 0;
+	}
+	SpinLockRelease(&worker->window_mutex);
+	return is_quiet;
+}
+
+/*
  * Close the interval if it is over.  Called by the worker itself.  Returns true
  * if nothing has happened since the last one that is shown, so that a worker
  * without work may sleep for long.
@@ -66,23 +96,26 @@ la_window_subtract(LaWindowCounters *result, const LaWindowCounters *late,
 bool
 la_status_turn(LaWorker *worker)
 {
-	uint64		now_us = la_now_us();
-	LaWindowCounters now;
-	bool		is_quiet;
+	return la_window_close(worker, 1);
+}
 
-	if (now_us - worker->window_start_us <
-		(uint64) la_status_interval * 1000)
-		return false;
-
-	la_read_window_counters(worker, &now);
+/*
+ * What a worker did lately, and in how many microseconds: nothing if it does
+ * not run.
+ */
+static void
+la_window_read(LaWorker *worker, LaWindowCounters *last, uint64 *us)
+{
+	memset(last, 0, sizeof(*last));
+	*us = 1;
+	if (worker->pid == 0)
+		return;
+	/* Twice as long: a worker that is well closes it itself before that. */
+	(void) la_window_close(worker, 2);
 	SpinLockAcquire(&worker->window_mutex);
-	la_window_subtract(&worker->last, &now, &worker->at_start);
-	worker->last_us = now_us - worker->window_start_us;
-	worker->at_start = now;
-	worker->window_start_us = now_us;
-	is_quiet = worker->last.done == 0 && worker->last.reads == 0;
+	*last = worker->last;
+	*us = Max(worker->last_us, 1);
 	SpinLockRelease(&worker->window_mutex);
-	return is_quiet;
 }
 
 /*
@@ -160,11 +193,7 @@ pg_lookahead_ios_status(PG_FUNCTION_ARGS)
 		uint64		us;
 
 		la_read_window_counters(worker, &now);
-		SpinLockAcquire(&worker->window_mutex);
-		window = worker->last;
-		us = Max(worker->last_us, 1);
-		SpinLockRelease(&worker->window_mutex);
-
+		la_window_read(worker, &window, &us);
 		if (worker->pid != 0)
 			running++;
 		all.blocks += now.blocks;

@@ -65,6 +65,10 @@ STATUS_COLUMNS = (
     "avg_io_latency_ps", "blks_read_ps", "io_read_ps", "io_queue_depth", "ring_buff_mem",
 )  # fmt: skip
 
+# Those of the last status_interval.
+RECENT = ("avg_io_request_latency_ps", "avg_io_latency_ps", "blks_read_ps", "io_read_ps")
+NOTHING_LATELY = f"({', '.join(RECENT)}) = (0, 0, 0, 0) FROM ios_status()"
+
 # What a crash, and what follows it, may log.
 CRASH = (
     r"terminated by signal 9|recovery|not yet accepting|because of crash of another"
@@ -244,10 +248,39 @@ def test_recent_figures(own_cluster: NewCluster) -> None:
         # What was lately has been, after two intervals without work.
         settle(connection)
         history = status(connection)["avg_io_latency_history"]
-        zeros = ("avg_io_request_latency_ps", "avg_io_latency_ps", "blks_read_ps", "io_read_ps")
-        until(connection, f"(SELECT ({', '.join(zeros)}) = (0, 0, 0, 0) FROM ios_status())")
+        until(connection, NOTHING_LATELY)
         assert status(connection)["avg_io_latency_history"] == history
     cluster.close()
+
+
+def test_recent_figures_of_workers_that_hang(own: Cluster) -> None:
+    """They close no interval any more; what they did before is not lately for ever."""
+    with LogWatch(own), connect(own) as connection, busy(own):
+        for _ in range(50):
+            until(connection, "blks_read_ps > 0 FROM ios_status()")
+            with stopped(worker_pids(connection)):
+                if status(connection)["blks_read_ps"] > 0:
+                    until(connection, NOTHING_LATELY, 15)
+                    break
+        else:
+            pytest.fail("the workers were never stopped while they had just worked")
+        until(connection, "blks_read_ps > 0 FROM ios_status()")
+
+
+def test_recent_figures_of_workers_that_are_gone(own: Cluster) -> None:
+    allowed = ["terminating background worker|exited with exit code 1"]
+    with LogWatch(own, allowed=allowed), connect(own) as connection, busy(own):
+        for _ in range(20):
+            until(connection, "blks_read_ps > 0 FROM ios_status()")
+            for pid in worker_pids(connection):
+                value(connection, "SELECT pg_terminate_backend(%s, 5000)", (pid,))
+            found = status(connection)
+            all_up(connection)
+            if found["ios_worker_num"] == 0:
+                assert [found[name] for name in RECENT] == [0, 0, 0, 0]
+                break
+        else:
+            pytest.fail("the workers were always back at once")
 
 
 def test_accounts_of_the_workers(cluster: Cluster) -> None:
@@ -639,6 +672,19 @@ def endless(cluster: Cluster) -> tuple[threading.Thread, threading.Event, list[B
     thread.start()
     time.sleep(0.4)
     return thread, stop, failures
+
+
+@contextlib.contextmanager
+def busy(cluster: Cluster) -> Iterator[None]:
+    """Keep the service busy meanwhile."""
+    thread, stop, failures = endless(cluster)
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join(60)
+    assert not thread.is_alive()
+    assert not failures
 
 
 @pytest.mark.parametrize("how", ["kill", "immediate", "fast"])
