@@ -253,6 +253,47 @@ def test_recent_figures(own_cluster: NewCluster) -> None:
     cluster.close()
 
 
+def recent(connection: Connection) -> tuple[int, ...]:
+    found = status(connection)
+    return tuple(found[name] for name in RECENT)
+
+
+def test_status_interval(own_cluster: NewCluster) -> None:
+    """The recent figures change once an interval, for each worker; the setting can be reloaded."""
+    start = time.monotonic()
+    cluster = make(own_cluster, pg_lookahead__status_interval="60s")
+    with LogWatch(cluster), connect(cluster) as connection, busy(cluster):
+        until(connection, "(SELECT sum(blocks_read) > 0 FROM pg_stat_lookahead_io)")
+        # No interval has ended yet.
+        time.sleep(2.5)
+        figures = recent(connection)
+        assert figures == (0, 0, 0, 0) or time.monotonic() - start > 55
+
+        def reload(interval: str) -> None:
+            connection.execute(f"ALTER SYSTEM SET pg_lookahead.status_interval = '{interval}'")
+            value(connection, "SELECT pg_reload_conf()")
+
+        # More often than with intervals of a second.
+        reload("100ms")
+        start, changes, last = time.monotonic(), 0, recent(connection)
+        while changes <= WORKERS * (time.monotonic() - start + 2):
+            assert time.monotonic() - start < 30, changes
+            time.sleep(0.02)
+            figures = recent(connection)
+            changes += figures != last
+            last = figures
+
+        reload("60s")
+        start = since = time.monotonic()
+        while time.monotonic() - since < 2.5:
+            assert time.monotonic() - start < 30
+            time.sleep(0.02)
+            figures = recent(connection)
+            if figures != last:
+                since, last = time.monotonic(), figures
+    cluster.close()
+
+
 def test_recent_figures_of_workers_that_hang(own: Cluster) -> None:
     """They close no interval any more; what they did before is not lately for ever."""
     with LogWatch(own), connect(own) as connection, busy(own):
