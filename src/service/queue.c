@@ -77,10 +77,14 @@ la_queue_put(LaWorker *worker, const LaRequest *request)
 	if (merged)
 		pg_atomic_fetch_add_u64(&worker->counters.merged, 1);
 	if (!accepted)
+	{
 		pg_atomic_fetch_add_u64(&worker->counters.dropped, 1);
-	else if (pg_atomic_read_u32(&worker->sleeping) != 0 && latch != NULL)
+		return false;
+	}
+	pg_atomic_fetch_add_u64(&worker->counters.asked, request->nblocks);
+	if (pg_atomic_read_u32(&worker->sleeping) != 0 && latch != NULL)
 		SetLatch(latch);
-	return accepted;
+	return true;
 }
 
 /*

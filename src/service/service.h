@@ -124,6 +124,7 @@ typedef struct LaWorkerCounters
 	pg_atomic_uint64 requests;	/* asked for; by those who ask */
 	pg_atomic_uint64 dropped;	/* no room in the queue; by those who ask */
 	pg_atomic_uint64 merged;	/* joined to one before; by those who ask */
+	pg_atomic_uint64 asked;		/* blocks of those accepted; by those who ask */
 	pg_atomic_uint64 done;		/* served, or found useless */
 	pg_atomic_uint64 passed;	/* blocks not read: the owner was past them */
 	pg_atomic_uint64 stale;		/* requests whose owner had ended */

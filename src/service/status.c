@@ -176,6 +176,7 @@ pg_lookahead_ios_status(PG_FUNCTION_ARGS)
 	uint64		requests = 0;
 	uint64		dropped = 0;
 	uint64		merged = 0;
+	uint64		asked = 0;
 	uint64		depth = 0;
 	uint64		ring = 0;
 	uint64		blocks_ps = 0;
@@ -196,7 +197,6 @@ pg_lookahead_ios_status(PG_FUNCTION_ARGS)
 		la_window_read(worker, &window, &us);
 		if (worker->pid != 0)
 			running++;
-		all.blocks += now.blocks;
 		all.done += now.done;
 		all.reads += now.reads;
 		all.request_us += now.request_us;
@@ -210,6 +210,7 @@ pg_lookahead_ios_status(PG_FUNCTION_ARGS)
 		requests += pg_atomic_read_u64(&worker->counters.requests);
 		dropped += pg_atomic_read_u64(&worker->counters.dropped);
 		merged += pg_atomic_read_u64(&worker->counters.merged);
+		asked += pg_atomic_read_u64(&worker->counters.asked);
 		depth += la_queue_depth(worker);
 		ring += pg_atomic_read_u32(&worker->ring_blocks) * sizeof(Buffer);
 	}
@@ -217,7 +218,7 @@ pg_lookahead_ios_status(PG_FUNCTION_ARGS)
 	values[0] = Int32GetDatum(running);
 	values[1] = Int64GetDatum((int64) requests);
 	values[2] = Int64GetDatum((int64) (requests - dropped));
-	values[3] = la_int4(la_average(all.blocks, requests - dropped - merged));
+	values[3] = la_int4(la_average(asked, requests - dropped - merged));
 	values[4] = la_int4(la_average(all.request_us, all.done));
 	values[5] = la_int4(la_average(all.read_us, all.reads));
 	values[6] = la_int4(la_average(last.request_us, last.done));

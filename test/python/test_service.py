@@ -559,6 +559,31 @@ def test_one_worker_stopped(own: Cluster) -> None:
         settle(connection)
 
 
+def test_size_of_requests(own: Cluster) -> None:
+    """What was asked for, though nothing of it had to be read."""
+    table = SETUP.replace("md5(i::text)", "i").replace("served", "ordered")
+    query = SCAN.replace("served", "ordered")
+    with LogWatch(own), connect(own) as connection, connect(own) as other:
+        script(connection, table)
+        serving(connection)
+        require_node(connection, query, "Index Scan", "ordered_a")
+        settings(other, **INDEX_SCANS, pg_lookahead__enabled="off")
+        cold(connection, "ordered")
+        assert io(other).requests == 0
+        with gained(connection) as change:
+            # All is in shared buffers by the time that the workers come to it.
+            with stopped(worker_pids(other)):
+                connection.execute(f"BEGIN; DECLARE c CURSOR FOR {query}")
+                assert rows(connection, "FETCH 300 FROM c") == ALL_ROWS[:300]
+                assert rows(other, query) == ALL_ROWS
+            settle(other)
+            connection.execute("COMMIT")
+        done, size = io(other), status(other)["avg_io_size_blks"]
+        assert (done.read, done.dropped, done.stale) == (0, 0, 0)
+        assert done.hit == change.blocks_issued > done.done
+        assert size == (change.blocks_issued + done.done // 2) // done.done > 1
+
+
 def test_more_scans_than_slots(cluster: Cluster) -> None:
     """Index scans that find none are advised, and leave some to others; all give their rows."""
     with connect(cluster) as connection, connect(cluster) as other:
