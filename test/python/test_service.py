@@ -539,6 +539,45 @@ def test_full_queue(own_cluster: NewCluster) -> None:
     cluster.close()
 
 
+def test_time_in_the_queue(own_cluster: NewCluster) -> None:
+    """It is part of a request's time, not of a read's; what is refused is not dispatched."""
+    cluster = make(
+        own_cluster,
+        pg_lookahead__max_requests_per_worker="16",
+        pg_lookahead__status_interval="2s",
+    )
+    queued_us = 500_000
+    with LogWatch(cluster), connect(cluster) as connection, connect(cluster) as other:
+        serving(connection, pg_lookahead__leafscan="off")
+        cold(connection, "served")
+        settle(other)
+        assert io(other).requests == 0
+        connection.execute(f"BEGIN; DECLARE c CURSOR FOR {SCAN}")
+        with stopped(worker_pids(other)):
+            found: list[Row] = []
+            while io(other).dropped == 0:
+                assert len(found) < 1000
+                found += rows(connection, "FETCH 1 FROM c")
+            during, depths = status(other), io(other)
+            time.sleep(queued_us / 1e6)
+        assert during["io_queue_depth"] == depths.depth >= 16
+        assert 0 < during["io_dispatched"] == depths.requests - depths.dropped
+        assert during["io_dispatched"] < during["io_requests"] == depths.requests
+
+        until(
+            other,
+            f"avg_io_request_latency_ps >= {queued_us}"
+            f" AND avg_io_latency_ps BETWEEN 1 AND {queued_us // 4} FROM ios_status()",
+        )
+        settle(other)
+        after = status(other)
+        assert after["avg_io_request_latency_history"] >= queued_us
+        assert 0 < after["avg_io_latency_history"] < queued_us / 4
+        assert found + rows(connection, "FETCH ALL FROM c") == ALL_ROWS
+        connection.execute("COMMIT")
+    cluster.close()
+
+
 def test_one_worker_stopped(own: Cluster) -> None:
     """The other goes on, and nobody waits."""
     with LogWatch(own), connect(own) as connection:
