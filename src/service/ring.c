@@ -38,25 +38,36 @@ struct LaRing
 };
 
 /*
- * Make a ring of about this many kilobytes; never more than an eighth of
- * shared buffers.
+ * How many blocks has a ring of about this many kilobytes?  Never more than an
+ * eighth of shared buffers.
  */
-LaRing *
-la_ring_create(MemoryContext parent, int kb)
+static int
+la_ring_size_of(int kb)
+{
+	int			nblocks = Max(Min(kb / (BLCKSZ / 1024), NBuffers / 8),
+							  LA_SMALL_RING);
+
+	return LA_HAVE_SIZED_RING ? nblocks :
+		nblocks / LA_SMALL_RING * LA_SMALL_RING;
+}
+
+/*
+ * Make a ring of so many blocks, in a memory context of its own.
+ */
+static LaRing *
+la_ring_create(MemoryContext parent, int nblocks)
 {
 	MemoryContext context = AllocSetContextCreate(parent, "pg_lookahead ring",
 												  ALLOCSET_DEFAULT_SIZES);
 	MemoryContext save = MemoryContextSwitchTo(context);
-	int			nblocks = Max(Min(kb / (BLCKSZ / 1024), NBuffers / 8),
-							  LA_SMALL_RING);
-	int			n = LA_HAVE_SIZED_RING ? 1 : Max(nblocks / LA_SMALL_RING, 1);
+	int			n = LA_HAVE_SIZED_RING ? 1 : nblocks / LA_SMALL_RING;
 	LaRing	   *ring;
 
 	ring = palloc0(offsetof(LaRing, strategies) +
 				   n * sizeof(BufferAccessStrategy));
 	ring->context = context;
 	ring->nstrategies = n;
-	ring->nblocks = LA_HAVE_SIZED_RING ? nblocks : n * LA_SMALL_RING;
+	ring->nblocks = nblocks;
 	for (int i = 0; i < n; i++)
 		ring->strategies[i] = la_bulk_read_strategy(nblocks);
 	MemoryContextSwitchTo(save);
@@ -64,12 +75,24 @@ la_ring_create(MemoryContext parent, int kb)
 }
 
 /*
- * Forget a ring.  Its buffers stay what they are.
+ * Make a ring of about this many kilobytes in place of this one (NULL: none),
+ * or return this one if it has that size.
+ *
+ * A new ring takes other pages' buffers until it is full, while those of the
+ * old one stay what they are, and unprotected; so none is made without need.
  */
-void
-la_ring_free(LaRing *ring)
+LaRing *
+la_ring_resize(LaRing *ring, MemoryContext parent, int kb)
 {
-	MemoryContextDelete(ring->context);
+	int			nblocks = la_ring_size_of(kb);
+
+	if (ring != NULL)
+	{
+		if (ring->nblocks == nblocks)
+			return ring;
+		MemoryContextDelete(ring->context);
+	}
+	return la_ring_create(parent, nblocks);
 }
 
 /*

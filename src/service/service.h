@@ -252,8 +252,7 @@ typedef struct LaRange
 	int			nreads;			/* reads that these took */
 } LaRange;
 
-extern LaRing *la_ring_create(MemoryContext parent, int kb);
-extern void la_ring_free(LaRing *ring);
+extern LaRing *la_ring_resize(LaRing *ring, MemoryContext parent, int kb);
 extern int	la_ring_blocks(const LaRing *ring);
 extern void la_read_range(LaRing *ring, LaRange *range);
 

@@ -427,9 +427,7 @@ la_worker_configure(void)
 	int64		most_kb = (int64) NBuffers * (BLCKSZ / 1024) / LA_RINGS_DIVISOR;
 	int			kb = Min(la_ring_size, most_kb) / la_service->nworkers;
 
-	if (la_ring != NULL)
-		la_ring_free(la_ring);
-	la_ring = la_ring_create(TopMemoryContext, kb);
+	la_ring = la_ring_resize(la_ring, TopMemoryContext, kb);
 	pg_atomic_write_u32(&la_worker->ring_blocks, la_ring_blocks(la_ring));
 }
 
