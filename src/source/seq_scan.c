@@ -44,12 +44,23 @@
  * window/frontier.c.  If the blocks turn out to be in shared buffers it rests
  * until the scan waits again, or computes and reads again.
  *
+ * A serial scan that has not begun is not watched closely for ever, as that
+ * costs something for each row; nor is it given up, as what it has read says
+ * little of the rest of a large table.  It is SPARSE, which is to be looked at
+ * once in LA_UNSEEN_ROWS rows and no more,
+ *
+ *	-	after LA_SEQ_GIVE_UP blocks that it has read and was not worth it for,
+ *		for as many blocks.  Then it is timed once more, and so on: 16 MB in
+ *		256 MB.  Blocks that were there do not speak against it.
+ *	-	after LA_SEQ_QUIET blocks that were all there, until one is read.
+ *
  *		WATCHING ---- worth it ------> LOOKING <--- waited --- RESTING
- *			^							  |  `--- all there ------^
- *			'---- the scan starts anew ---'
- *		OUT: no method, other direction, addresses that are no blocks, an error,
- *		or LA_SEQ_GIVE_UP blocks without a reason to begin; the server's own
- *		function is put back
+ *		^ |	^							  |  `--- all there ------^
+ *		| |	'---- the scan starts anew ---'
+ *		| '-- not worth it, or all there ---> SPARSE
+ *		'---- far enough, and it reads ----------'
+ *		OUT: no method, other direction, addresses that are no blocks, or an
+ *		error; the server's own function is put back
  *
  * Parallel scans.  Processes take chunks of blocks from a counter in shared
  * memory, which tells us where the scan is.  The server's chunks grow with the
@@ -157,8 +168,18 @@ la_seq_scan_register(MemoryContext query_context, SeqScanState *node)
 #define LA_HEAVY_HOLD		(4 * LA_SEQ_MEASURE)
 #define LA_HEAVY_MOST_HOLD	(16 * LA_HEAVY_HOLD)
 
-/* A scan that has not begun to look ahead after so many blocks never does. */
+/*
+ * A scan that was timed for so many blocks that it read, and was not worth it,
+ * is left alone for as many; of a small table, for this part of it.
+ */
 #define LA_SEQ_GIVE_UP		32768
+#define LA_GIVE_UP_PART		4
+
+/* So many blocks in a row that were there are enough to be left alone, too. */
+#define LA_SEQ_QUIET		LA_SEQ_MEASURE
+
+/* Left alone: one in so many rows is looked at. */
+#define LA_UNSEEN_ROWS		64
 
 /* The server halves its chunks when so many are left. */
 #define LA_LAST_CHUNKS		64
@@ -171,6 +192,8 @@ typedef enum LaSeqState
 	LA_SEQ_WATCHING,			/* counts waits; no look-ahead yet */
 	LA_SEQ_LOOKING,				/* keeps the frontier in front of the scan */
 	LA_SEQ_RESTING,				/* blocks were there; until the next wait */
+	LA_SEQ_SPARSE,				/* serial, and no reason to begin; as WATCHING
+								 * after next_check, when something is read */
 	LA_SEQ_OUT,					/* left alone until the query ends */
 } LaSeqState;
 
@@ -186,11 +209,13 @@ typedef struct LaSeqScan
 	bool		is_parallel;	/* shared; see la_seq_note_sharing() */
 	BlockNumber current;		/* the block of the last row */
 	bool		has_begun;		/* "frontier" is open */
-	uint64		began_at;		/* position */
 	uint64		position;		/* of the scan, when we looked last */
 	uint64		next_check;
 	int			waits;
 	LaTimeMeter meter;			/* see la_seq_is_worth_it() */
+	uint64		give_up;		/* LA_SEQ_GIVE_UP, or less */
+	uint64		in_vain;		/* blocks read that were timed for nothing */
+	uint64		read_at;		/* position where something was read last */
 	bool		is_heavy;		/* began because it computes much */
 	uint64		next_look;		/* position */
 	int64		alone_ns;		/* per block, when it read itself */
@@ -198,12 +223,24 @@ typedef struct LaSeqScan
 	uint64		hold_until;		/* position up to which it rests */
 	bool		is_paused;		/* the executor was away from the plan */
 	bool		has_waited;		/* before that, and it was not looked at yet */
+	bool		has_read;		/* since it was looked at */
 	int64		reads;			/* la_blocks_read(), when we looked last */
 	long		sleeps;			/* la_sleeps(), likewise */
 	LaFrontier	frontier;
 } LaSeqScan;
 
 static LaByAddress la_nodes;	/* that are followed */
+
+/*
+ * A scan that is SPARSE, and how many more of its rows are not looked at.  The
+ * last one that was looked at is enough: few plans return rows of two of them
+ * by turns.
+ */
+static struct
+{
+	const SeqScanState *node;	/* or NULL */
+	int			rows;
+}			la_unseen;
 
 static TupleTableSlot *la_ExecSeqScan(PlanState *pstate);
 static void la_seq_scan_pause(LaFollowed *followed);
@@ -371,14 +408,17 @@ la_seq_begin(LaSeqScan *scan, BlockNumber blkno)
 	scan->base.method_name = method->name;
 	scan->state = LA_SEQ_WATCHING;
 	scan->position = la_seq_position(scan, blkno);
-	scan->began_at = scan->position;
 	scan->next_check = scan->position;
 	scan->waits = 0;
 	scan->meter.is_begun = false;
+	scan->give_up = Min(Max(nblocks / LA_GIVE_UP_PART, LA_SEQ_MEASURE),
+						LA_SEQ_GIVE_UP);
+	scan->in_vain = 0;
+	scan->read_at = scan->position;
 	scan->is_heavy = false;
 	scan->hold = scan->hold_until = 0;
 	scan->next_look = 0;
-	scan->is_paused = scan->has_waited = false;
+	scan->is_paused = scan->has_waited = scan->has_read = false;
 	scan->reads = la_blocks_read();
 	scan->sleeps = la_sleeps();
 }
@@ -423,6 +463,7 @@ la_seq_waited(LaSeqScan *scan)
 
 	if (reads == scan->reads)
 		return false;
+	scan->has_read = true;
 	scan->reads = reads;
 	sleeps = la_sleeps();
 	waited = sleeps != scan->sleeps;
@@ -562,7 +603,40 @@ la_seq_is_worth_it(LaSeqScan *scan)
 	if (has_waited && la_waited_much(&spent))
 		return true;
 	scan->is_heavy = la_seq_is_heavy(scan, &spent);
+	if (!scan->is_heavy)
+		scan->in_vain += Min(spent.reads, spent.blocks);
 	return scan->is_heavy;
+}
+
+/*
+ * Leave a scan alone for a while if it was not worth it for long, or there was
+ * nothing to read.  Not a parallel one: others may begin to look ahead of it.
+ */
+static void
+la_seq_leave_alone(LaSeqScan *scan)
+{
+	if (scan->is_parallel)
+		return;
+	if (scan->in_vain >= scan->give_up)
+	{
+		scan->next_check = scan->position + scan->give_up;
+		/* Then one measurement decides. */
+		scan->in_vain = scan->give_up - 1;
+	}
+	else if (scan->position - scan->read_at < LA_SEQ_QUIET)
+		return;
+	scan->state = LA_SEQ_SPARSE;
+}
+
+/*
+ * Watch a scan again that was left alone.
+ */
+static void
+la_seq_watch(LaSeqScan *scan)
+{
+	scan->waits = 0;
+	scan->meter.is_begun = false;
+	scan->state = LA_SEQ_WATCHING;
 }
 
 /*
@@ -572,23 +646,22 @@ static void
 la_seq_check(LaSeqScan *scan)
 {
 	bool		waited = la_seq_waited(scan) || scan->has_waited;
+	bool		has_read = scan->has_read;
 	LaOwnerRef *ref = &scan->frontier.owner;
 
-	scan->has_waited = false;
+	scan->has_waited = scan->has_read = false;
+	if (has_read)
+		scan->read_at = scan->position;
 	switch (scan->state)
 	{
 		case LA_SEQ_WATCHING:
-			/* Of a parallel scan others may begin later than we give up. */
-			if (scan->position - scan->began_at > LA_SEQ_GIVE_UP &&
-				la_start_after > 0 && !scan->is_parallel)
-			{
-				la_seq_end(scan, LA_SEQ_OUT);
-				return;
-			}
 			if (waited)
 				scan->waits++;
 			if (!la_seq_is_worth_it(scan))
+			{
+				la_seq_leave_alone(scan);
 				return;
+			}
 			scan->base.counters.scans_total++;
 			scan->state = LA_SEQ_LOOKING;
 			break;
@@ -614,6 +687,11 @@ la_seq_check(LaSeqScan *scan)
 				return;
 			scan->state = LA_SEQ_LOOKING;
 			break;
+
+		case LA_SEQ_SPARSE:
+			if (has_read)
+				la_seq_watch(scan);
+			return;
 
 		case LA_SEQ_OUT:
 			return;
@@ -667,6 +745,22 @@ la_seq_moved(LaSeqScan *scan, BlockNumber blkno, ScanDirection direction)
  */
 
 /*
+ * There are no more rows in this direction.
+ */
+static void
+la_seq_at_end(LaSeqScan *scan, ScanDirection direction)
+{
+	la_unseen.node = NULL;
+	/* The pages after the last row were read, too. */
+	if (!scan->has_begun || !ScanDirectionIsForward(direction))
+		return;
+	scan->position = scan->frontier.nblocks;
+	/* Others may be at the owner of a parallel scan. */
+	if (!scan->is_parallel)
+		la_seq_end(scan, LA_SEQ_WATCHING);
+}
+
+/*
  * The next row of the table, as the server's own function gets it.
  */
 static TupleTableSlot *
@@ -679,6 +773,14 @@ la_SeqNext(SeqScanState *node)
 	LaSeqScan  *scan;
 	BlockNumber blkno;
 
+	/* What this costs is paid for each row of a scan that is left alone. */
+	if (node == la_unseen.node && --la_unseen.rows >= 0)
+	{
+		if (likely(table_scan_getnextslot(scandesc, direction, slot)))
+			return slot;
+		la_seq_at_end(la_by_address_get(&la_nodes, node), direction);
+		return NULL;
+	}
 	if (scandesc == NULL)
 	{
 		scandesc = table_beginscan(node->ss.ss_currentRelation,
@@ -691,19 +793,17 @@ la_SeqNext(SeqScanState *node)
 		la_seq_resume(scan);
 	if (!table_scan_getnextslot(scandesc, direction, slot))
 	{
-		/* The pages after the last row were read, too. */
-		if (scan->has_begun && ScanDirectionIsForward(direction))
-		{
-			scan->position = scan->frontier.nblocks;
-			/* Others may be at the owner of a parallel scan. */
-			if (!scan->is_parallel)
-				la_seq_end(scan, LA_SEQ_WATCHING);
-		}
+		la_seq_at_end(scan, direction);
 		return NULL;
 	}
 	blkno = ItemPointerGetBlockNumberNoCheck(&slot->tts_tid);
 	if (unlikely(blkno != scan->current))
 		la_seq_moved(scan, blkno, direction);
+	if (unlikely(scan->state == LA_SEQ_SPARSE))
+	{
+		la_unseen.node = node;
+		la_unseen.rows = LA_UNSEEN_ROWS;
+	}
 	return slot;
 }
 
@@ -845,6 +945,8 @@ la_seq_scan_pause(LaFollowed *followed)
 {
 	LaSeqScan  *scan = (LaSeqScan *) followed;
 
+	/* So that its next row shows that it is back. */
+	la_unseen.node = NULL;
 	if (scan->has_begun && !scan->is_paused && la_seq_waited(scan))
 		scan->has_waited = true;
 	scan->is_paused = true;
@@ -874,6 +976,8 @@ la_seq_scan_forget(LaFollowed *followed)
 {
 	LaSeqScan  *scan = (LaSeqScan *) followed;
 
+	if (la_unseen.node == scan->node)
+		la_unseen.node = NULL;
 	la_by_address_remove(&la_nodes, scan->node, scan);
 }
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
+from lookahead import privilege
 from lookahead.cluster import Cluster
 from lookahead.servers import Server
 
@@ -13,6 +14,7 @@ from support import (
     SEQUENTIAL_SCANS,
     Connection,
     connect,
+    rows,
     script,
     settings,
     settle,
@@ -137,3 +139,19 @@ def no_service_errors(cluster: Cluster) -> Iterator[None]:
         yield
         settle(connection)
         assert value(connection, errors) == before
+
+
+def add_hole(cluster: Cluster, connection: Connection, table: str, blocks: int) -> None:
+    """Make a table that many blocks long; what is added is empty and takes no room on disk."""
+    path = value(connection, "SELECT pg_relation_filepath(%s::regclass)", (table,))
+    size, segment = rows(
+        connection,
+        "SELECT current_setting('block_size')::int, setting::int FROM pg_settings"
+        " WHERE name = 'segment_size'",
+    )[0]
+    for number in range(-(-blocks // segment)):
+        file = cluster.data / (path if number == 0 else f"{path}.{number}")
+        with file.open("ab") as opened:
+            opened.truncate(min(blocks - number * segment, segment) * size)
+        privilege.give(file)
+    assert blocks_of(connection, table) == blocks

@@ -1,0 +1,237 @@
+"""Sequential scans on 15 to 17 that were not worth it for long: what comes later may be."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+import pytest
+from lookahead.cluster import Cluster
+from lookahead.errors import LookaheadError
+from lookahead.servers import Server
+
+from conftest import NewCluster
+from seqscan_support import (
+    add_hole,
+    blocks_of,
+    long_table,
+    need_followed_scans,
+    scanning,
+    switch,
+)
+from support import (
+    SEQUENTIAL_SCANS,
+    Connection,
+    LogWatch,
+    connect,
+    evict_tablespaces,
+    gained,
+    require_node,
+    rows,
+    script,
+    seed,
+    settings,
+    slow_tablespace,
+    value,
+)
+from test_scroll import Oracle, random_move
+
+METHODS = ("worker", "advice")
+
+# A scan is timed for so many blocks.
+MEASURE = 2048
+
+# A row for each block.
+BLOCKS = 12000
+SLOW_SETUP = f"""
+CREATE TABLE far (a int, f text) WITH (autovacuum_enabled = off) TABLESPACE slow;
+ALTER TABLE far ALTER f SET STORAGE plain;
+INSERT INTO far SELECT i, repeat('x', 5000) FROM generate_series(1, {BLOCKS}) i;
+VACUUM (FREEZE, ANALYZE) far
+"""
+
+
+@pytest.fixture(autouse=True)
+def before_18(server: Server) -> None:
+    need_followed_scans(server)
+
+
+@pytest.fixture(scope="module")
+def slow(own_cluster: NewCluster, server: Server) -> Iterator[Cluster]:
+    """A server with the default settings and a table on storage that is slow."""
+    need_followed_scans(server)
+    cluster = own_cluster(
+        {
+            "pg_lookahead.start_after": "8",
+            "pg_lookahead.min_table_size": "8MB",
+            # Workers copy for a scan that computes, whether it waits or not.
+            "pg_lookahead.method": "advice",
+            "shared_buffers": "256MB",
+        }
+    )
+    with slow_tablespace(cluster, read_us=1000):
+        with connect(cluster) as connection:
+            script(connection, SLOW_SETUP)
+        yield cluster
+
+
+def read_first(cluster: Cluster, connection: Connection, blocks: int) -> None:
+    """Have the kernel cache the beginning of the table, and nothing else of it."""
+    path = value(connection, "SELECT pg_relation_filepath('far')")
+    evict_tablespaces(cluster)
+    with (cluster.data / path).open("rb") as file:
+        file.read(blocks * 8192)
+
+
+# Three eighths of the table; that is not worth it twice in a row, a quarter is the limit.
+BEGINNING = BLOCKS * 3 // 8
+
+
+def test_a_beginning_in_the_page_cache(slow: Cluster) -> None:
+    """A scan that did not wait for long is timed again, and looks ahead where it waits."""
+    query = "SELECT count(f) FROM far"
+    seen = []
+    for _ in range(3):
+        slow.restart()
+        with LogWatch(slow), connect(slow) as connection:
+            settings(connection, **SEQUENTIAL_SCANS)
+            require_node(connection, query, "Seq Scan")
+            read_first(slow, connection, BEGINNING)
+            with gained(connection) as change:
+                assert value(connection, query) == BLOCKS
+        assert not change.errors
+        assert change.blocks_wasted == 0
+        seen.append(change.blocks_issued)
+        # Left alone for a quarter after the first two, and timed once more.
+        left = BLOCKS - (2 * MEASURE + BLOCKS // 4 + MEASURE)
+        if left * 0.8 < change.blocks_issued < left * 1.1:
+            return
+    # A busy machine may have it wait for something else.
+    pytest.fail(f"{seen} blocks were asked for")
+
+
+def test_a_beginning_in_shared_buffers(slow: Cluster) -> None:
+    """What was there does not speak against a scan: it is timed as soon as it reads."""
+    query = "SELECT count(f) FROM far"
+    there = f"SELECT count(f) FROM far WHERE ctid < '({BEGINNING},0)'"
+    seen = []
+    for _ in range(3):
+        slow.restart()
+        with LogWatch(slow), connect(slow) as connection:
+            settings(connection, **SEQUENTIAL_SCANS)
+            require_node(connection, there, "Tid Range Scan")
+            assert value(connection, there) == BEGINNING
+            evict_tablespaces(slow)
+            with gained(connection) as change:
+                assert value(connection, query) == BLOCKS
+        assert not change.errors
+        assert change.blocks_wasted == 0
+        seen.append(change.blocks_issued)
+        if change.blocks_issued > (BLOCKS - BEGINNING - MEASURE) * 0.9:
+            return
+    pytest.fail(f"{seen} blocks were asked for")
+
+
+def test_direct_io(own_cluster: NewCluster, server: Server) -> None:
+    """With direct I/O a scan may always begin, however long it did not."""
+    if server.major not in (16, 17):
+        pytest.skip("direct I/O and scans that nobody else reads ahead are of 16 and 17")
+    before, behind = 40000, 2000
+    try:
+        cluster = own_cluster(
+            {"debug_io_direct": "data", "pg_lookahead.io_workers": "2",
+             "pg_lookahead.start_after": "8"}
+        )  # fmt: skip
+    except LookaheadError as error:
+        pytest.skip(f"cannot be used here: {error}")
+    query = "SELECT count(f) FROM far"
+    with LogWatch(cluster):
+        with connect(cluster) as connection:
+            script(
+                connection,
+                "CREATE TABLE far (a int, f text) WITH (autovacuum_enabled = off);"
+                "ALTER TABLE far ALTER f SET STORAGE plain;"
+                "INSERT INTO far VALUES (0, 'x')",
+            )
+            # No rows, and so nothing to see, for more than 256 MB.
+            add_hole(cluster, connection, "far", before)
+            connection.execute(
+                f"INSERT INTO far SELECT i, repeat('x', 5000) FROM generate_series(1, {behind}) i"
+            )
+            assert blocks_of(connection, "far") >= before + behind - 1
+        cluster.restart()
+        with connect(cluster) as connection:
+            scanning(connection, pg_lookahead__start_after=8)
+            require_node(connection, query, "Seq Scan")
+            with gained(connection) as change:
+                assert value(connection, query) == behind + 1
+        assert change.blocks_issued > behind * 0.8
+        assert not change.errors
+    cluster.close()
+
+
+# ---------------------------------------------------------------------------
+# Rows of a scan that is looked at now and then
+
+
+@pytest.fixture
+def longer(cluster: Cluster, server: Server) -> Iterator[Cluster]:
+    """There is a table whose scans are left alone for a part of it."""
+    with long_table(cluster, server), connect(cluster) as connection:
+        connection.execute(
+            "CREATE TABLE longer WITH (fillfactor = 10, autovacuum_enabled = off) AS"
+            " SELECT l.id + n * 10000 AS id, a, filler"
+            " FROM generate_series(0, 6) n, long l"
+        )
+        connection.execute("ANALYZE longer")
+        assert blocks_of(connection, "longer") > 3 * MEASURE
+        yield cluster
+        connection.execute("DROP TABLE longer")
+
+
+QUERIES = {
+    "all": "SELECT id, filler FROM longer",
+    "few": "SELECT id FROM longer WHERE a = 77 OR a = 5000",
+    "no_rows": "SELECT id FROM longer WHERE a < 0",
+    "limit": "SELECT id FROM longer LIMIT 30000",
+    "union": "SELECT id FROM longer UNION ALL SELECT -id FROM longer WHERE a % 7 = 1",
+    "rescans": "SELECT k, (SELECT sum(id) FROM longer WHERE a % 6 = k) FROM keys",
+    "unfinished_rescans": "SELECT k, l.id FROM keys,"
+    " LATERAL (SELECT id FROM longer WHERE a % 6 = k LIMIT 5000) l",
+    "by_turns": "SELECT x.id, (SELECT min(y.id) FROM longer y WHERE y.a = x.a)"
+    " FROM longer x WHERE x.a < 5 AND x.id > 50000",
+}
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("name", QUERIES)
+def test_same_rows(longer: Cluster, name: str, method: str) -> None:
+    query = QUERIES[name]
+    with connect(longer) as connection:
+        scanning(connection, method, enabled=False)
+        settings(connection, pg_lookahead__start_after=8)
+        require_node(connection, query, "Seq Scan")
+        without = rows(connection, query)
+        switch(connection, on=True)
+        for _ in range(2):
+            assert rows(connection, query) == without
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_scroll_cursor(longer: Cluster, method: str) -> None:
+    query = "SELECT id, length(filler) FROM longer"
+    choice = random.Random(f"{seed()} {method}")
+    with connect(longer) as connection:
+        scanning(connection, method, enabled=False)
+        settings(connection, pg_lookahead__start_after=8)
+        oracle = Oracle(rows(connection, query))
+        switch(connection, on=True)
+        for _ in range(3):
+            oracle.position = 0
+            connection.execute("BEGIN")
+            connection.execute(f"DECLARE c SCROLL CURSOR FOR {query}")
+            moves = ["FORWARD 30000"] + [random_move(choice, len(oracle.rows)) for _ in range(30)]
+            for move in moves:
+                assert rows(connection, f"FETCH {move} FROM c") == oracle.fetch(move), move
+            connection.execute("COMMIT")
+        assert rows(connection, "TABLE pg_stat_lookahead_owners") == []
