@@ -11,8 +11,8 @@
  *	bitmap heap scans			bitmap_scan.c
  *	sequential scans			seq_scan.c
  *
- * Each scan is told its place in the plan, and an index scan the LIMIT that
- * stops it.
+ * Each scan is told its place in the plan, and one of an index or a sequential
+ * one the LIMIT that stops it.
  *
  * Copyright (c) 2026, the pg_lookahead authors
  *
@@ -59,6 +59,7 @@ la_limited_scan(LimitState *limit)
 		{
 			case T_IndexScanState:
 			case T_IndexOnlyScanState:
+			case T_SeqScanState:
 				return node;
 			case T_LockRowsState:
 				node = outerPlanState(node);
@@ -200,7 +201,8 @@ la_register_seq_scan(LaWalk *walk, SeqScanState *node)
 
 	if (!la_seq_scan_is_wanted(node))
 		return;
-	scan = la_seq_scan_register(la_walk_context(walk), node);
+	scan = la_seq_scan_register(la_walk_context(walk), node,
+								la_limit_of(walk, &node->ss.ps));
 	la_walk_add(walk, scan);
 }
 

@@ -62,6 +62,10 @@
  *		OUT: no method, other direction, addresses that are no blocks, or an
  *		error; the server's own function is put back
  *
+ * LIMIT.  Where one stops a serial scan after its rows, and nothing between the
+ * two throws rows away, the frontier does not go beyond the block where the
+ * scan will end, by the rows that blocks have had so far.
+ *
  * Parallel scans.  Processes take chunks of blocks from a counter in shared
  * memory, which tells us where the scan is.  The server's chunks grow with the
  * table, up to 64 MB, and what lies between two processes would be out of our
@@ -79,6 +83,7 @@
 #ifndef WIN32
 #include <dlfcn.h>
 #endif
+#include <math.h>
 
 #include "access/heapam.h"
 #include "access/parallel.h"
@@ -107,7 +112,8 @@ la_seq_scan_is_wanted(SeqScanState *node)
 }
 
 LaFollowed *
-la_seq_scan_register(MemoryContext query_context, SeqScanState *node)
+la_seq_scan_register(MemoryContext query_context, SeqScanState *node,
+					 LimitState *limit)
 {
 	return NULL;
 }
@@ -203,6 +209,7 @@ typedef struct LaSeqScan
 
 	/* immutable */
 	SeqScanState *node;
+	LimitState *limit;			/* stops the scan after its rows, or NULL */
 	ExecProcNodeMtd server_exec;	/* the node's execution function before */
 
 	LaSeqState	state;
@@ -424,6 +431,33 @@ la_seq_begin(LaSeqScan *scan, BlockNumber blkno)
 }
 
 /*
+ * How far will the scan come if a LIMIT stops it?  As far as it takes to find
+ * the rows that are left, if blocks go on to have as many rows as those that it
+ * has come over.  Too near is corrected at the next check, and too far was
+ * asked for in vain.
+ */
+static void
+la_seq_foresee_end(LaSeqScan *scan)
+{
+	LaFrontier *frontier = &scan->frontier;
+	uint64		left = la_entries_left(scan->limit);
+	int64		found;
+	double		blocks;
+
+	frontier->end = frontier->nblocks;
+	if (left == PG_UINT64_MAX || scan->is_parallel)
+		return;
+	/* The row just found is the first one of its block. */
+	found = scan->limit->position;
+	if (found <= 0)
+		return;
+	blocks = ceil((double) left / found * scan->position);
+	if (blocks < frontier->nblocks)
+		frontier->end = Min(frontier->end,
+							scan->position + 1 + (uint64) blocks);
+}
+
+/*
  * Move the frontier.  Runs under la_guard_run().
  */
 static void
@@ -435,6 +469,7 @@ la_seq_advance_body(void *arg)
 	if (scan->is_parallel)
 		scan->position = Max(scan->position,
 							 la_seq_position(scan, scan->current));
+	la_seq_foresee_end(scan);
 	if (!la_frontier_advance(&scan->frontier, scan->position))
 		scan->state = LA_SEQ_RESTING;
 }
@@ -912,7 +947,8 @@ la_seq_scan_is_wanted(SeqScanState *node)
  * Start to follow a sequential scan.
  */
 LaFollowed *
-la_seq_scan_register(MemoryContext query_context, SeqScanState *node)
+la_seq_scan_register(MemoryContext query_context, SeqScanState *node,
+					 LimitState *limit)
 {
 	Relation	rel = node->ss.ss_currentRelation;
 	LaSeqScan  *scan = MemoryContextAllocZero(query_context,
@@ -922,6 +958,7 @@ la_seq_scan_register(MemoryContext query_context, SeqScanState *node)
 	scan->base.node = &node->ss.ps;
 	scan->base.heap_oid = RelationGetRelid(rel);
 	scan->node = node;
+	scan->limit = limit;
 	scan->is_parallel = node->ss.ps.plan->parallel_aware;
 	scan->current = InvalidBlockNumber;
 	scan->frontier.may_begin = !IsParallelWorker() || !scan->is_parallel;

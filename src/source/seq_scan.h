@@ -14,6 +14,7 @@
 
 extern bool la_seq_scan_is_wanted(SeqScanState *node);
 extern LaFollowed *la_seq_scan_register(MemoryContext query_context,
-										SeqScanState *node);
+										SeqScanState *node,
+										LimitState *limit);
 
 #endif							/* LA_SEQ_SCAN_H */

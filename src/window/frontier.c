@@ -27,6 +27,9 @@
  * is worse than none, because then two processes read one file by turns and the
  * kernel's own read-ahead gives up.
  *
+ * Where it is known that the scan will be stopped, what lies behind is not
+ * asked for: the caller says how far it expects the scan to come.
+ *
  * Blocks that are in shared buffers need nobody.  The first block of each step
  * is looked up; after LA_RESIDENT_STEPS hits in a row the caller is told to
  * rest.
@@ -72,6 +75,7 @@ la_frontier_open(LaFrontier *frontier, Relation rel, const LaMethod *method,
 	frontier->local_frontier = 0;
 	frontier->asked_until = 0;
 	frontier->handed_out = handed_out;
+	frontier->end = nblocks;
 	frontier->distance = LA_FIRST_STEPS * LA_STEP_BLOCKS;
 	frontier->resident = 0;
 	if (frontier->key == 0 && la_owner_is_valid(&frontier->owner))
@@ -194,10 +198,10 @@ la_frontier_take(LaFrontier *frontier, uint64 position, int distance,
 	{
 		/* Overtaken: from here on. */
 		*from = Max(now, position + 1);
-		if (*from >= frontier->nblocks ||
+		if (*from >= frontier->end ||
 			*from + LA_STEP_BLOCKS > position + distance)
 			return false;
-		*until = Min(*from + LA_STEP_BLOCKS, (uint64) frontier->nblocks);
+		*until = Min(*from + LA_STEP_BLOCKS, frontier->end);
 		if (*from < wrap && *until > wrap)
 			*until = wrap;
 

@@ -40,6 +40,8 @@ typedef struct LaFrontier
 	/* without an owner (method advice, serial scan) it is ours alone */
 	uint64		local_frontier;
 
+	uint64		end;			/* position that the scan is not expected to
+								 * come to; the caller may bring it nearer */
 	int			distance;		/* blocks to be ahead */
 	int			resident;		/* ranges in a row that were there already */
 } LaFrontier;

@@ -118,7 +118,11 @@ def test_what_was_there_is_not_wasted(own_cluster: NewCluster, method: str) -> N
         there = "SELECT count(*) FROM long WHERE ctid >= '(300,0)'"
         require_node(connection, there, "Tid Range Scan")
         before = value(connection, "SELECT count(*) FROM long WHERE ctid < '(600,0)'")
-        query = f"SELECT count(*) FROM (SELECT id FROM (TABLE long OFFSET 0) t LIMIT {before}) t"
+        # That the LIMIT stops the scan is not foreseen.
+        query = (
+            "SELECT count(*) FROM (SELECT id FROM (TABLE long OFFSET 0) t"
+            f" WHERE id > -1 LIMIT {before}) t"
+        )
         cold(connection, "long")
         rows(connection, there)
         with gained(connection) as change:
@@ -172,6 +176,37 @@ def test_the_service_reads_what_a_slow_scan_needs(tables: Cluster, synchronized:
         )
         # Up to 16 come with the first one on 17.
         assert own <= blocks * 0.2
+
+
+LIMITED = {
+    "limit": "SELECT id, filler FROM long LIMIT 2000",
+    "offset": "SELECT id FROM long OFFSET 1700 LIMIT 300",
+    "below": "SELECT count(*) FROM (SELECT id FROM long LIMIT 2000) l",
+    "for_update": "SELECT id FROM long LIMIT 2000 FOR UPDATE",
+    "rescans": "SELECT k, l.id FROM keys, LATERAL (SELECT id + k AS id FROM long LIMIT 2000) l",
+}
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("name", LIMITED)
+def test_limit_is_foreseen(tables: Cluster, name: str, method: str) -> None:
+    """What lies behind the last row that a LIMIT lets through is not asked for."""
+    query = LIMITED[name]
+    with connect(tables) as connection:
+        scanning(connection, method, enabled=False)
+        require_node(connection, query, "Seq Scan")
+        last = value(connection, "SELECT max(ctid) FROM (SELECT ctid FROM long LIMIT 2000) l")
+        blocks = int(last[1:].split(",")[0])
+        assert FIRST_DISTANCE < blocks < blocks_of(connection, "long") - FIRST_DISTANCE
+        without = rows(connection, query)
+        switch(connection, on=True)
+        cold(connection, "long")
+        with gained(connection) as change:
+            assert rows(connection, query) == without
+        times = value(connection, "SELECT count(*) FROM keys") if name == "rescans" else 1
+        assert change.blocks_used > blocks * 0.8
+        # Not all blocks have the same number of rows.
+        assert change.blocks_wasted <= 16 * times, change
 
 
 def test_owner_of_a_scan(tables: Cluster) -> None:

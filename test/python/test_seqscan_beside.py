@@ -180,7 +180,7 @@ def test_ddl_beside_scans(tables: Cluster) -> None:
                 while not stop.is_set():
                     query = (
                         "SELECT id, length(filler) FROM target",
-                        "SELECT id, length(filler) FROM target LIMIT 400",
+                        "SELECT id, length(filler) FROM target WHERE id > -1 LIMIT 400",
                     )[number % 2]
                     try:
                         found = rows(connection, query)
