@@ -19,6 +19,7 @@ from seqscan_support import (
     QUERIES,
     SCAN,
     SETUP,
+    add_hole,
     asked_of_workers,
     blocks_of,
     long_table,
@@ -328,6 +329,55 @@ def test_parallel(tables: Cluster, name: str, leader: str, method: str) -> None:
                 # None of the processes asks for what another has asked for.
                 times = 2 if name in ("hash_join", "union") else 1
                 assert issued <= times * blocks_of(connection, "long"), chunk
+
+
+# What the server takes at a time from a table as long as this, and a followed scan may.
+LONGEST = 300000
+SERVERS_CHUNK = 256
+CHUNKS = {0: 128, 32: 32, 200: 200, 8192: LONGEST // 128}
+
+
+@pytest.mark.parametrize("setting", CHUNKS)
+def test_chunk_size(tables: Cluster, setting: int) -> None:
+    """From its second chunk on a process of a followed scan takes as many blocks as is said."""
+    # More than a chunk of the largest size behind the first, a row to a block.
+    row_blocks = 2 * SERVERS_CHUNK + CHUNKS[8192]
+    query = f"SELECT a FROM holey WHERE notes(a) LIMIT {row_blocks}"
+    places: list[int] = []
+    with connect(tables) as connection:
+        script(
+            connection,
+            f"""
+            CREATE TABLE holey (a int, f text) WITH (autovacuum_enabled = off);
+            ALTER TABLE holey ALTER f SET STORAGE plain;
+            ALTER TABLE holey SET (parallel_workers = 2);
+            INSERT INTO holey SELECT i, repeat('x', 5000) FROM generate_series(1, {row_blocks}) i
+            """,
+        )
+        try:
+            # Where the scan is, as its owner's slot says when it comes to a row.
+            connection.execute(
+                "CREATE OR REPLACE FUNCTION notes(a int) RETURNS boolean PARALLEL SAFE"
+                " LANGUAGE plpgsql AS $$ BEGIN RAISE NOTICE '%', (SELECT \"position\""
+                " FROM pg_stat_lookahead_owners WHERE pid = pg_backend_pid());"
+                " RETURN true; END $$"
+            )
+            cold(connection, "holey")
+            add_hole(tables, connection, "holey", LONGEST)
+            scanning(connection, pg_lookahead__parallel_chunk_size=setting)
+            # The leader alone, so that it takes all chunks.
+            settings(connection, **PARALLEL, max_parallel_workers=0)
+            require_parallel(connection, query)
+            connection.add_notice_handler(
+                lambda notice: places.append(int(notice.message_primary or 0))
+            )
+            assert len(rows(connection, query)) == row_blocks
+        finally:
+            connection.execute("DROP TABLE holey")
+    seen = sorted(set(places) - {0})
+    assert seen[0] == SERVERS_CHUNK
+    assert len(seen) > 1
+    assert {b - a for a, b in zip(seen, seen[1:])} == {CHUNKS[setting]}
 
 
 @pytest.mark.parametrize("processes", [1, 3])
