@@ -782,26 +782,10 @@ la_seq_moved(LaSeqScan *scan, BlockNumber blkno, ScanDirection direction)
  */
 
 /*
- * There are no more rows in this direction.
+ * The next row of the table, which is looked at.
  */
-static void
-la_seq_at_end(LaSeqScan *scan, ScanDirection direction)
-{
-	la_unseen.node = NULL;
-	/* The pages after the last row were read, too. */
-	if (!scan->has_begun || !ScanDirectionIsForward(direction))
-		return;
-	scan->position = scan->frontier.nblocks;
-	/* Others may be at the owner of a parallel scan. */
-	if (!scan->is_parallel)
-		la_seq_end(scan, LA_SEQ_WATCHING);
-}
-
-/*
- * The next row of the table, as the server's own function gets it.
- */
-static TupleTableSlot *
-la_SeqNext(SeqScanState *node)
+static pg_noinline TupleTableSlot *
+la_seq_next_seen(SeqScanState *node)
 {
 	TableScanDesc scandesc = node->ss.ss_currentScanDesc;
 	EState	   *estate = node->ss.ps.state;
@@ -810,14 +794,6 @@ la_SeqNext(SeqScanState *node)
 	LaSeqScan  *scan;
 	BlockNumber blkno;
 
-	/* What this costs is paid for each row of a scan that is left alone. */
-	if (node == la_unseen.node && --la_unseen.rows >= 0)
-	{
-		if (likely(table_scan_getnextslot(scandesc, direction, slot)))
-			return slot;
-		la_seq_at_end(la_by_address_get(&la_nodes, node), direction);
-		return NULL;
-	}
 	if (scandesc == NULL)
 	{
 		scandesc = table_beginscan(node->ss.ss_currentRelation,
@@ -830,7 +806,14 @@ la_SeqNext(SeqScanState *node)
 		la_seq_resume(scan);
 	if (!table_scan_getnextslot(scandesc, direction, slot))
 	{
-		la_seq_at_end(scan, direction);
+		/* The pages after the last row were read, too. */
+		if (scan->has_begun && ScanDirectionIsForward(direction))
+		{
+			scan->position = scan->frontier.nblocks;
+			/* Others may be at the owner of a parallel scan. */
+			if (!scan->is_parallel)
+				la_seq_end(scan, LA_SEQ_WATCHING);
+		}
 		return NULL;
 	}
 	blkno = ItemPointerGetBlockNumberNoCheck(&slot->tts_tid);
@@ -842,6 +825,25 @@ la_SeqNext(SeqScanState *node)
 		la_unseen.rows = LA_UNSEEN_ROWS;
 	}
 	return slot;
+}
+
+/*
+ * The next row of the table, as the server's own function gets it.
+ *
+ * What is done here is paid for each row of a scan that is left alone.  That
+ * such a scan ends need not be noticed: it has nothing to give back, and if it
+ * starts anew its position says so.
+ */
+static TupleTableSlot *
+la_SeqNext(SeqScanState *node)
+{
+	TupleTableSlot *slot = node->ss.ss_ScanTupleSlot;
+
+	if (node != la_unseen.node || --la_unseen.rows < 0)
+		return la_seq_next_seen(node);
+	return table_scan_getnextslot(node->ss.ss_currentScanDesc,
+								  node->ss.ps.state->es_direction, slot) ?
+		slot : NULL;
 }
 
 /*
