@@ -195,6 +195,20 @@ def test_index_builds(connection: Connection, statements: str) -> None:
         connection.execute("DROP INDEX IF EXISTS made")
 
 
+def test_reindex_of_a_table(connection: Connection) -> None:
+    """The table is read once for each of its indexes, and followed each time."""
+    connection.execute("CREATE INDEX made ON maintained (slow_until_seen(a))")
+    connection.execute("CREATE INDEX made_2 ON maintained (slow_until_seen(a + 1))")
+    # The third index is that of the table itself, which may be too fast to be seen.
+    connection.execute("ALTER TABLE maintained SET (parallel_workers = 0)")
+    try:
+        before = scans(connection)[0]
+        assert followed(connection, "REINDEX TABLE maintained") > BLOCKS
+        assert scans(connection)[0] - before >= 2
+    finally:
+        connection.execute("DROP INDEX made, made_2")
+
+
 def blocker(cluster: Cluster) -> set[str]:
     """Let an index build wait between building and validating; make the index cold there.
 
@@ -256,6 +270,36 @@ def test_vacuum(connection: Connection) -> None:
                        f" generate_series(7, {BLOCKS * 20}, 20) i")  # fmt: skip
     size = value(connection, "SELECT pg_relation_size('maintained') / 8192")
     assert size <= BLOCKS + 10
+
+
+def test_autovacuum(connection: Connection) -> None:
+    """Nobody's session: it is followed all the same."""
+    found = (
+        "SELECT count(*) FROM pg_stat_lookahead_owners o JOIN pg_stat_activity a USING (pid)"
+        " WHERE a.backend_type = 'autovacuum worker' AND o.relid = 'vacuumed'::regclass"
+    )
+    script(
+        connection,
+        "CREATE TABLE vacuumed WITH (autovacuum_enabled = on, autovacuum_vacuum_threshold = 1,"
+        " autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_cost_delay = 5,"
+        " autovacuum_vacuum_cost_limit = 100) AS SELECT * FROM maintained;"
+        "ALTER SYSTEM SET autovacuum_naptime = '1s'; ALTER SYSTEM SET autovacuum = on",
+    )
+    try:
+        value(connection, "SELECT pg_reload_conf()")
+        for turn in range(10):
+            connection.execute(f"DELETE FROM vacuumed WHERE a % 20 = {turn}")
+            end = time.monotonic() + 12
+            while not (seen := value(connection, found)) and time.monotonic() < end:
+                time.sleep(0.02)
+            if seen:
+                break
+        assert seen == 1
+    finally:
+        script(connection, "ALTER SYSTEM RESET autovacuum_naptime; ALTER SYSTEM RESET autovacuum")
+        value(connection, "SELECT pg_reload_conf()")
+        wait_for(lambda: value(connection, found) == 0, 60)
+        connection.execute("DROP TABLE vacuumed")
 
 
 def test_vacuum_with_large_rings(own_cluster: NewCluster, server: Server) -> None:
