@@ -24,7 +24,7 @@
 #include "compat.h"
 #include "method/method.h"
 
-#if LA_HAVE_RANGE_ADVICE || !defined(USE_PREFETCH)
+#if LA_HAVE_RANGE_ADVICE || !LA_HAVE_ADVICE
 
 /*
  * Advise blocks first to first + nblocks - 1 of a fork.

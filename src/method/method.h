@@ -20,8 +20,11 @@
 #include "utils/relcache.h"
 #include "window/window.h"
 
-/* Can the kernel be advised? */
-#ifdef USE_PREFETCH
+/*
+ * Can the kernel be advised?  LA_NO_ADVICE is for tests: it stands for
+ * platforms on which it cannot.
+ */
+#if defined(USE_PREFETCH) && !defined(LA_NO_ADVICE)
 #define LA_HAVE_ADVICE 1
 #else
 #define LA_HAVE_ADVICE 0

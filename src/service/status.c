@@ -67,7 +67,7 @@ la_window_subtract(LaWindowCounters *result, const LaWindowCounters *late,
  * the other closed it finds that the new one has only begun.
  */
 static bool
-la_window_close(LaWorker *worker, int nintervals)
+la_interval_close(LaWorker *worker, int nintervals)
 {
 	uint64		now_us = la_now_us();
 	uint64		least_us = (uint64) la_status_interval * 1000 * nintervals;
@@ -96,7 +96,7 @@ la_window_close(LaWorker *worker, int nintervals)
 bool
 la_status_turn(LaWorker *worker)
 {
-	return la_window_close(worker, 1);
+	return la_interval_close(worker, 1);
 }
 
 /*
@@ -104,14 +104,14 @@ la_status_turn(LaWorker *worker)
  * not run.
  */
 static void
-la_window_read(LaWorker *worker, LaWindowCounters *last, uint64 *us)
+la_interval_read(LaWorker *worker, LaWindowCounters *last, uint64 *us)
 {
 	memset(last, 0, sizeof(*last));
 	*us = 1;
 	if (worker->pid == 0)
 		return;
 	/* Twice as long: a worker that is well closes it itself before that. */
-	(void) la_window_close(worker, 2);
+	(void) la_interval_close(worker, 2);
 	SpinLockAcquire(&worker->window_mutex);
 	*last = worker->last;
 	*us = Max(worker->last_us, 1);
@@ -194,7 +194,7 @@ pg_lookahead_ios_status(PG_FUNCTION_ARGS)
 		uint64		us;
 
 		la_read_window_counters(worker, &now);
-		la_window_read(worker, &window, &us);
+		la_interval_read(worker, &window, &us);
 		if (worker->pid != 0)
 			running++;
 		all.done += now.done;
@@ -207,9 +207,10 @@ pg_lookahead_ios_status(PG_FUNCTION_ARGS)
 		last.read_us += window.read_us;
 		blocks_ps += window.blocks * 1000000 / us;
 		reads_ps += window.reads * 1000000 / us;
-		requests += pg_atomic_read_u64(&worker->counters.requests);
+		/* In this order, or more may be dropped than asked for. */
 		dropped += pg_atomic_read_u64(&worker->counters.dropped);
 		merged += pg_atomic_read_u64(&worker->counters.merged);
+		requests += pg_atomic_read_u64(&worker->counters.requests);
 		asked += pg_atomic_read_u64(&worker->counters.asked);
 		depth += la_queue_depth(worker);
 		ring += pg_atomic_read_u32(&worker->ring_blocks) * sizeof(Buffer);

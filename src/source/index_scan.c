@@ -640,6 +640,8 @@ void
 la_index_scan_mark(LaIndexScan *scan)
 {
 	scan->mark_position = scan->target.position - scan->skip * scan->step;
+	if (scan->target.leaf != NULL)
+		la_leaf_scan_mark(scan->target.leaf, scan->desc);
 }
 
 /*

@@ -53,7 +53,9 @@
  * over were somebody else's and not wasted.  Those between two pages that it
  * gets may be many, so a page is looked for in the whole window.  A process
  * that has been overtaken begins anew when it waits again, which it will not
- * while others look ahead far enough.
+ * while others look ahead far enough.  Whether the scan leaves out pages cannot
+ * be seen, as others may have them; so it is always bound by the present value
+ * of an IN-list.
  *
  * A scan by one process may pass over pages, too: where it finds nothing on
  * them B-tree goes on to the next, within one call.
@@ -97,8 +99,11 @@
 /* Neighbours in a row that nobody foresaw, before the window is given up. */
 #define LA_MAX_UNFORESEEN	8
 
-/* Parent pages that are read in one fill. */
+/* Parent pages that are read in one fill, but for where a walk begins. */
 #define LA_PARENTS_OF_A_FILL	4
+
+/* How many entries a page has goes by so many pages. */
+#define LA_ENTRIES_OF_PAGES		8
 
 /* Moves in a row without a read, after which all is taken for cached. */
 #define LA_CACHED_AFTER		4
@@ -275,7 +280,6 @@ la_leaf_drop(LaLeafScan *leaf)
 		la_leaf_walk_restart(leaf->walk);
 	}
 	leaf->unforeseen = 0;
-	leaf->is_replaying = false;
 	la_leaf_begin_flow(leaf);
 	if (leaf->state != LA_LEAF_OUT)
 		la_leaf_enter(leaf, LA_LEAF_WATCHING);
@@ -302,18 +306,32 @@ la_leaf_scan_restart(LaLeafScan *leaf, IndexScanDesc desc)
 	leaf->cached = 0;
 	leaf->quiet_reads = 0;
 	leaf->start_wanted = false;
-	leaf->pages = leaf->entries = 0;
+	leaf->place = leaf->mark_place = 0;
+	leaf->replay_until = -1;
+	leaf->entries = leaf->npages = 0;
 }
 
 /*
- * The node's scan goes back to where it was marked.
+ * The node's scan is marked here.
+ */
+void
+la_leaf_scan_mark(LaLeafScan *leaf, IndexScanDesc desc)
+{
+	if (leaf->desc == desc)
+		leaf->mark_place = leaf->place;
+}
+
+/*
+ * The node's scan goes back to where it was marked.  So many pages on it is
+ * where it is now, give or take one that is split meanwhile.
  */
 void
 la_leaf_scan_restore(LaLeafScan *leaf, IndexScanDesc desc)
 {
-	if (leaf->desc == desc && leaf->base.window != NULL &&
-		!la_window_is_empty(leaf->base.window))
-		leaf->is_replaying = true;
+	if (leaf->desc != desc || leaf->place == leaf->mark_place)
+		return;
+	leaf->replay_until = Max(leaf->replay_until, leaf->place);
+	leaf->place = leaf->mark_place;
 }
 
 /*
@@ -412,8 +430,7 @@ la_leaf_pages_left(const LaLeafScan *leaf, const BTScanPosData *pos)
 
 		entries -= Min(entries, (uint64) Max(lead, -lead));
 	}
-	if (leaf->pages > 0)
-		on_a_page = Max(on_a_page, (uint64) (leaf->entries / leaf->pages));
+	on_a_page = Max(on_a_page, (uint64) leaf->entries);
 	return entries / on_a_page + 1;
 }
 
@@ -462,7 +479,8 @@ la_leaf_fill(LaLeafScan *leaf)
 	leaf->walk->scan = scan;
 	leaf->walk->direction = leaf->direction;
 	leaf->walk->from = scan->currPos.currPage;
-	leaf->walk->ignores_arrays = leaf->adjacent >= LA_ARRAY_ADJACENT;
+	leaf->walk->ignores_arrays = leaf->adjacent >= LA_ARRAY_ADJACENT &&
+		leaf->desc->parallel_scan == NULL;
 	leaf->walk->pages_left = la_leaf_pages_left(leaf, &scan->currPos);
 	leaf->walk->ahead = leaf->base.window->nahead;
 	leaf->walk->parents_left = LA_PARENTS_OF_A_FILL;
@@ -554,11 +572,8 @@ la_leaf_step(LaLeafScan *leaf, BlockNumber blkno, bool is_adjacent)
 	window->passing_is_use = is_adjacent || !la_leaf_has_arrays(leaf);
 	step = la_window_step(window, blkno);
 	if (step == LA_STEP_MATCHED)
-	{
 		leaf->unforeseen = 0;
-		leaf->is_replaying = false;
-	}
-	else if (step == LA_STEP_IGNORED && leaf->is_replaying)
+	else if (step == LA_STEP_IGNORED && leaf->place <= leaf->replay_until)
 		return;
 	else if (step == LA_STEP_EMPTY || !is_adjacent || is_parallel ||
 			 ++leaf->unforeseen > LA_MAX_UNFORESEEN)
@@ -739,8 +754,9 @@ la_leaf_scan_cross(LaLeafScan *leaf, amgettuple_function ask,
 	if (pos->currPage == from)
 		return true;
 
-	leaf->pages++;
-	leaf->entries += nentries;
+	leaf->place++;
+	leaf->npages = Min(leaf->npages + 1, LA_ENTRIES_OF_PAGES);
+	leaf->entries += (nentries - leaf->entries) / leaf->npages;
 	crossing.nreads = la_blocks_read() - reads;
 	crossing.missed = crossing.nreads > 0;
 	if (crossing.timed)

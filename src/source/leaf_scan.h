@@ -63,10 +63,12 @@ typedef struct LaLeafScan
 	int			cached;			/* moves in a row without a read */
 	uint32		quiet_reads;	/* pages read since the last wait */
 	int			unforeseen;		/* neighbours in a row that no one foresaw */
-	bool		is_replaying;	/* it was sent back to a mark, behind its
-								 * window */
-	int64		pages;			/* that it has left, since it began */
-	int64		entries;		/* that it has found on them */
+	int64		place;			/* pages from where it began; see
+								 * la_leaf_scan_restore() */
+	int64		mark_place;
+	int64		replay_until;	/* it was at this place before */
+	double		entries;		/* on a page, of those that it left lately */
+	int			npages;			/* that this is of, saturating */
 	bool		start_wanted;	/* the pace has said so */
 	int			moves;			/* to another page since flow_reads was taken */
 	int64		flow_reads;		/* blocks read until la_leaf_bound() looked */
@@ -97,6 +99,7 @@ extern LaLeafScan *la_leaf_scan_of_bitmap(IndexScanDesc desc);
 extern void la_leaf_scan_restart(LaLeafScan *leaf, IndexScanDesc desc);
 extern void la_leaf_scan_follow(LaLeafScan *leaf, IndexScanDesc desc,
 								const struct LaScout *scout);
+extern void la_leaf_scan_mark(LaLeafScan *leaf, IndexScanDesc desc);
 extern void la_leaf_scan_restore(LaLeafScan *leaf, IndexScanDesc desc);
 extern void la_leaf_scan_end(LaLeafScan *leaf);
 extern bool la_leaf_scan_cross(LaLeafScan *leaf, amgettuple_function ask,

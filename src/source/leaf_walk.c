@@ -26,10 +26,10 @@
  * after it, and the walk ends.  So it does at NULLs, where they are last: no
  * comparison holds for them, on whichever side it bounds the scan.
  *
- * An IN-list (and a skip scan) is searched value
- * by value, and the scan may jump over what is between; so only the pages of
- * the present value are yielded, unless the scan has been seen to go from
- * neighbour to neighbour all the same.  Then it ends with the last value.
+ * An IN-list (and a skip scan) is searched value by value, and the scan may
+ * jump over what is between; so only the pages of the present value are
+ * yielded, unless the scan has been seen to go from neighbour to neighbour all
+ * the same.  Then it ends with the last value.
  *
  * Where keys are wide a parent page has few downlinks, and most of a fill would
  * be reading parents, one after the other, with the leaf pages still to come.

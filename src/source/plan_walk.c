@@ -44,13 +44,16 @@ typedef struct LaWalk
 
 /*
  * The scan that a LIMIT stops after its rows, or NULL: between the two there
- * may be only nodes that pass every row on.
+ * may be only nodes that pass every row on.  WITH TIES it may go on for any
+ * number of rows.
  */
 static PlanState *
 la_limited_scan(LimitState *limit)
 {
 	PlanState  *node = outerPlanState(limit);
 
+	if (limit->limitOption == LIMIT_OPTION_WITH_TIES)
+		return NULL;
 	for (;;)
 	{
 		if (node == NULL || node->qual != NULL)

@@ -186,7 +186,7 @@ la_seq_scan_register(MemoryContext query_context, SeqScanState *node,
 /* So many blocks in a row that were there are enough to be left alone, too. */
 #define LA_SEQ_QUIET		LA_SEQ_MEASURE
 
-/* Left alone: one in so many rows is looked at. */
+/* Left alone: one in so many rows is looked at, at the least. */
 #define LA_UNSEEN_ROWS		64
 
 /* The server halves its chunks when so many are left. */
@@ -219,12 +219,15 @@ typedef struct LaSeqScan
 	BlockNumber current;		/* the block of the last row */
 	bool		has_begun;		/* "frontier" is open */
 	uint64		position;		/* of the scan, when we looked last */
+	uint64		first;			/* position of its first row */
+	int64		rows_at_first;	/* that the LIMIT had before it */
 	uint64		next_check;
 	int			waits;
 	LaTimeMeter meter;			/* see la_seq_is_worth_it() */
 	uint64		give_up;		/* LA_SEQ_GIVE_UP, or less */
 	uint64		in_vain;		/* blocks read that were timed for nothing */
 	uint64		read_at;		/* position where something was read last */
+	int			unseen_rows;	/* that are not looked at in a row */
 	bool		is_heavy;		/* began because it computes much */
 	uint64		next_look;		/* position */
 	int64		alone_ns;		/* per block, when it read itself */
@@ -416,7 +419,8 @@ la_seq_begin(LaSeqScan *scan, BlockNumber blkno)
 	scan->has_begun = true;
 	scan->base.method_name = method->name;
 	scan->state = LA_SEQ_WATCHING;
-	scan->position = la_seq_position(scan, blkno);
+	scan->position = scan->first = la_seq_position(scan, blkno);
+	scan->rows_at_first = scan->limit ? scan->limit->position : 0;
 	scan->next_check = scan->position;
 	scan->waits = 0;
 	scan->meter.is_begun = false;
@@ -435,8 +439,8 @@ la_seq_begin(LaSeqScan *scan, BlockNumber blkno)
 /*
  * How far will the scan come if a LIMIT stops it?  As far as it takes to find
  * the rows that are left, if blocks go on to have as many rows as those that it
- * has come over.  Too near is corrected at the next check, and too far was
- * asked for in vain.
+ * has come over since the first row.  Too near is corrected at the next check,
+ * and too far was asked for in vain.
  */
 static void
 la_seq_foresee_end(LaSeqScan *scan)
@@ -449,11 +453,11 @@ la_seq_foresee_end(LaSeqScan *scan)
 	frontier->end = frontier->nblocks;
 	if (left == PG_UINT64_MAX || scan->is_parallel)
 		return;
-	/* The row just found is the first one of its block. */
-	found = scan->limit->position;
+	/* The row just found is the first one of its block, as was that. */
+	found = scan->limit->position - scan->rows_at_first;
 	if (found <= 0)
 		return;
-	blocks = ceil((double) left / found * scan->position);
+	blocks = ceil((double) left / found * (scan->position - scan->first));
 	if (blocks < frontier->nblocks)
 		frontier->end = Min(frontier->end,
 							scan->position + 1 + (uint64) blocks);
@@ -782,6 +786,40 @@ la_seq_moved(LaSeqScan *scan, BlockNumber blkno, ScanDirection direction)
  */
 
 /*
+ * There are no more rows.
+ */
+static TupleTableSlot *
+la_seq_at_end(LaSeqScan *scan, ScanDirection direction)
+{
+	la_unseen.node = NULL;
+	/* The pages after the last row were read, too. */
+	if (scan->has_begun && ScanDirectionIsForward(direction))
+	{
+		scan->position = scan->frontier.nblocks;
+		/* Others may be at the owner of a parallel scan. */
+		if (!scan->is_parallel)
+			la_seq_end(scan, LA_SEQ_WATCHING);
+	}
+	return NULL;
+}
+
+/*
+ * Do not look at the next rows of a scan that is left alone; "nblocks" were
+ * passed since it was looked at last.  Where blocks have few rows there are
+ * fewer of them, or it would be far away when it reads something.
+ */
+static void
+la_seq_pass_rows(LaSeqScan *scan, uint64 nblocks)
+{
+	int64		rows = scan->unseen_rows + 1;
+
+	rows = rows * LA_CHECK_BLOCKS / Max((int64) nblocks, 1);
+	scan->unseen_rows = (int) Min(rows, LA_UNSEEN_ROWS);
+	la_unseen.node = scan->node;
+	la_unseen.rows = scan->unseen_rows;
+}
+
+/*
  * The next row of the table, which is looked at.
  */
 static pg_noinline TupleTableSlot *
@@ -793,6 +831,7 @@ la_seq_next_seen(SeqScanState *node)
 	TupleTableSlot *slot = node->ss.ss_ScanTupleSlot;
 	LaSeqScan  *scan;
 	BlockNumber blkno;
+	uint64		position;
 
 	if (scandesc == NULL)
 	{
@@ -805,45 +844,35 @@ la_seq_next_seen(SeqScanState *node)
 	if (unlikely(scan->is_paused))
 		la_seq_resume(scan);
 	if (!table_scan_getnextslot(scandesc, direction, slot))
-	{
-		/* The pages after the last row were read, too. */
-		if (scan->has_begun && ScanDirectionIsForward(direction))
-		{
-			scan->position = scan->frontier.nblocks;
-			/* Others may be at the owner of a parallel scan. */
-			if (!scan->is_parallel)
-				la_seq_end(scan, LA_SEQ_WATCHING);
-		}
-		return NULL;
-	}
+		return la_seq_at_end(scan, direction);
 	blkno = ItemPointerGetBlockNumberNoCheck(&slot->tts_tid);
+	position = scan->position;
 	if (unlikely(blkno != scan->current))
 		la_seq_moved(scan, blkno, direction);
 	if (unlikely(scan->state == LA_SEQ_SPARSE))
-	{
-		la_unseen.node = node;
-		la_unseen.rows = LA_UNSEEN_ROWS;
-	}
+		la_seq_pass_rows(scan, scan->position - position);
+	else if (unlikely(la_unseen.node == node))
+		la_unseen.node = NULL;
 	return slot;
 }
 
 /*
  * The next row of the table, as the server's own function gets it.
  *
- * What is done here is paid for each row of a scan that is left alone.  That
- * such a scan ends need not be noticed: it has nothing to give back, and if it
- * starts anew its position says so.
+ * What is done here is paid for each row of a scan that is left alone.
  */
 static TupleTableSlot *
 la_SeqNext(SeqScanState *node)
 {
 	TupleTableSlot *slot = node->ss.ss_ScanTupleSlot;
+	ScanDirection direction = node->ss.ps.state->es_direction;
 
 	if (node != la_unseen.node || --la_unseen.rows < 0)
 		return la_seq_next_seen(node);
-	return table_scan_getnextslot(node->ss.ss_currentScanDesc,
-								  node->ss.ps.state->es_direction, slot) ?
-		slot : NULL;
+	if (likely(table_scan_getnextslot(node->ss.ss_currentScanDesc, direction,
+									  slot)))
+		return slot;
+	return la_seq_at_end(la_by_address_get(&la_nodes, node), direction);
 }
 
 /*

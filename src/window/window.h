@@ -83,10 +83,12 @@ typedef struct LaWindow
 	BlockNumber probe;			/* left out of the reads; see pace.c */
 	bool		at_probe;		/* the scan is on it */
 
-	/* set by the owner, for a window that names each block once */
-	bool		is_sequence;	/* it does: where a block is the scan is */
-	bool		passing_is_use; /* the scan, or another process of it, has been
-								 * at the blocks before the one it comes to */
+	/* set by the owner */
+	bool		is_sequence;	/* names each block once: where a block is the
+								 * scan is */
+	bool		passing_is_use; /* for the next step: the scan, or another
+								 * process of it, has been at the blocks
+								 * before the one it comes to */
 
 	bool		source_ended;	/* the source has said END or LOST */
 	bool		source_lost;

@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import ctypes
 import mmap
+import shutil
+import subprocess
 import time
 from concurrent.futures import ThreadPoolExecutor
+from itertools import product
 from pathlib import Path
 
 import psycopg
 import pytest
+from lookahead import build, paths, privilege
 from lookahead.cluster import Cluster
 from lookahead.errors import LookaheadError
 from lookahead.servers import Server
@@ -27,6 +31,7 @@ from support import (
     connect,
     gained,
     ice_cold,
+    look_ahead_of,
     plan_nodes,
     require_node,
     rows,
@@ -229,6 +234,53 @@ def test_the_kernel_is_told_before_io_workers(own_cluster: NewCluster, server: S
                     assert time.monotonic() < end, missing
                     time.sleep(0.02)
             assert scan.result(60) == ALL_ROWS
+    cluster.close()
+
+
+def build_without_advice(server: Server, folder: Path) -> None:
+    """Build the library as on a platform that has no posix_fadvise()."""
+    for part in ("src", "sql"):
+        shutil.copytree(paths.REPOSITORY / part, folder / part)
+    for file in ("Makefile", "META.json", "pg_lookahead.control"):
+        shutil.copy(paths.REPOSITORY / file, folder)
+    flags = f"{build.compiler_flags(server, werror=True)} -DLA_NO_ADVICE"
+    command = ["make", "-j2", f"PG_CONFIG={server.pg_config}", f"CFLAGS={flags}", "with_llvm=no"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.thorough
+def test_without_advice(new_cluster: NewCluster, server: Server) -> None:
+    """Where the kernel cannot be advised workers read, if there are any."""
+    # In the cluster's folder, which its user may read.
+    cluster = new_cluster(start=False)
+    folder = cluster.dir / "without"
+    folder.mkdir()
+    build_without_advice(server, folder)
+    privilege.give(folder)
+    conf = dict(cluster.conf)
+    for workers, method in product(("2", "0"), ("auto", "advice")):
+        more = {"dynamic_library_path": f"{folder}:$libdir", "pg_lookahead.io_workers": workers}
+        cluster.configure({**conf, **more})
+        cluster.start()
+        with LogWatch(cluster), connect(cluster) as connection:
+            script(connection, f"DROP TABLE IF EXISTS served; {SETUP}")
+        cluster.restart()
+        with LogWatch(cluster), connect(cluster) as connection:
+            running = "SELECT count(*) FROM pg_stat_activity WHERE backend_type = '{}'"
+            until(connection, f"({running.format('pg_lookahead io worker')}) = {workers}")
+            settings(connection, **INDEX_SCANS, pg_lookahead__method=method)
+            query = SCAN.format(table="served")
+            require_node(connection, query, "Index Scan", "served_a")
+            seen = {entry["Method"]: entry for entry in look_ahead_of(connection, query)}
+            assert rows(connection, query) == ALL_ROWS
+        cluster.stop()
+        if server.major >= 18 and method == "auto":
+            assert seen["aio"]["Blocks Issued"] > 0, seen
+        elif workers == "2":
+            assert seen["worker"]["Blocks Issued"] > 0, seen
+        else:
+            assert seen == {}
     cluster.close()
 
 
