@@ -278,6 +278,24 @@ def test_the_kernel_reads_ahead(slow: Cluster, joined: bool) -> None:
         assert change.blocks_issued == 0
 
 
+def test_the_kernel_reads_leaf_pages_ahead(slow: Cluster) -> None:
+    """Forward through an index in the order of its file that is left to it; backward it is not."""
+    asked = {}
+    for direction in ("ASC", "DESC"):
+        query = f"SELECT count(k) FROM (SELECT k FROM keys ORDER BY k {direction} OFFSET 0) s"
+        make_cold(slow)
+        with LogWatch(slow), connect(slow) as connection:
+            settings(connection, **INDEX_SCANS)
+            assert rows(connection, "SELECT count(*) FROM few") == [(100,)]
+            require_node(connection, query, "Index Only Scan", "keys_k")
+            pages = value(connection, "SELECT relpages FROM pg_class WHERE relname = 'keys_k'")
+            with gained(connection) as change:
+                assert rows(connection, query) == [(ROWS,)]
+            asked[direction] = change.blocks_issued + change.blocks_dropped
+    assert asked["ASC"] < pages / 4, asked
+    assert asked["DESC"] > pages * 2 / 3, asked
+
+
 @pytest.mark.parametrize("name", SCANS)
 def test_stays_away_where_nothing_waits(slow: Cluster, server: Server, name: str) -> None:
     """Of what is in the kernel's page cache almost nothing is asked for."""
