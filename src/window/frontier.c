@@ -30,6 +30,10 @@
  * Where it is known that the scan will be stopped, what lies behind is not
  * asked for: the caller says how far it expects the scan to come.
  *
+ * A client may be away for longer than blocks are protected, and others read
+ * into the same buffers meanwhile.  When the scan goes on what is lost is asked
+ * for once more.
+ *
  * Blocks that are in shared buffers need nobody.  The first block of each step
  * is looked up; after LA_RESIDENT_STEPS hits in a row the caller is told to
  * rest.
@@ -261,6 +265,32 @@ la_frontier_tell(LaFrontier *frontier, uint64 position)
 }
 
 /*
+ * A serial scan that has stood still for longer than its blocks are protected:
+ * if what was read for it is lost, the frontier goes back to where it is.
+ */
+static void
+la_frontier_recover(LaFrontier *frontier, uint64 position)
+{
+	LaOwner    *owner = frontier->owner.owner;
+	uint64		protect_us = (uint64) la_protect_time * 1000;
+	uint64		reached = Min(pg_atomic_read_u64(&owner->frontier),
+							  frontier->asked_until);
+	uint64		seen;
+
+	if (frontier->key != 0 || reached <= position + 1 ||
+		pg_atomic_read_u64(&owner->moved_us) + protect_us >= la_now_us())
+		return;
+	/* The next ones may have been read by the scan, several at a time. */
+	seen = Min(position + LA_STEP_BLOCKS, reached - 1);
+	if (la_block_is_resident(la_rel_locator(frontier->rel), MAIN_FORKNUM,
+							 la_frontier_block(frontier, seen)))
+		return;
+	frontier->counters->blocks_wasted_total += reached - position - 1;
+	frontier->asked_until = position + 1;
+	pg_atomic_write_u64(&owner->frontier, position + 1);
+}
+
+/*
  * The scan is at this position: move the frontier on.  May raise errors; to be
  * called under la_guard_run().  Returns false if the blocks are there already
  * and look-ahead may rest.
@@ -283,7 +313,11 @@ la_frontier_advance(LaFrontier *frontier, uint64 position)
 			return true;
 	}
 	if (la_owner_is_valid(&frontier->owner))
+	{
+		if (is_read)
+			la_frontier_recover(frontier, position);
 		position = la_frontier_tell(frontier, position);
+	}
 	distance = Min(distance, is_read ? la_owner_share() : LA_ADVICE_DISTANCE);
 
 	while (la_frontier_take(frontier, position, distance, &from, &until))

@@ -15,6 +15,7 @@ from support import (
     Connection,
     Variant,
     cold,
+    gained,
     connect,
     ice_cold,
     require_node,
@@ -123,7 +124,10 @@ def depth_of_a_scan(connection: Connection) -> int:
 
 @pytest.mark.parametrize("protect", ["1h", "1ms"])
 def test_protect_time(own_cluster: NewCluster, server: Server, protect: str) -> None:
-    """A cursor whose client is away has its share of the rings for so long."""
+    """A cursor whose client is away has its share of the rings for so long.
+
+    What it loses after that is read for it once more.
+    """
     need_followed_scans(server)
     cluster = own_cluster(
         {"pg_lookahead.ring_size": RING, "pg_lookahead.protect_time": protect,
@@ -143,16 +147,27 @@ def test_protect_time(own_cluster: NewCluster, server: Server, protect: str) -> 
         alone = depth_of_a_scan(connection)
         assert SHARE / 2 < alone <= SHARE
         scanning(idle)
-        idle.execute("BEGIN; DECLARE c CURSOR FOR SELECT a FROM waiting")
-        assert len(rows(idle, "FETCH 5000 FROM c")) == 5000
-        owners = rows(connection, "SELECT pid, relid::regclass::text FROM pg_stat_lookahead_owners")
-        assert owners == [(idle.info.backend_pid, "waiting")]
-        beside = depth_of_a_scan(connection)
+        cold(idle, "waiting")
+        blocks = value(idle, "SELECT pg_relation_size('waiting') / 8192")
+        with gained(idle) as change:
+            idle.execute("BEGIN; DECLARE c CURSOR FOR SELECT a FROM waiting")
+            assert len(rows(idle, "FETCH 5000 FROM c")) == 5000
+            owners = rows(
+                connection, "SELECT pid, relid::regclass::text FROM pg_stat_lookahead_owners"
+            )
+            assert owners == [(idle.info.backend_pid, "waiting")]
+            beside = depth_of_a_scan(connection)
+            if protect == "1h":
+                assert beside <= SHARE / 2
+            else:
+                assert beside > SHARE / 2
+            assert len(rows(idle, "FETCH ALL FROM c")) == ROWS - 5000
+            idle.execute("COMMIT")
         if protect == "1h":
-            assert beside <= SHARE / 2
+            assert change.blocks_issued <= blocks
         else:
-            assert beside > SHARE / 2
-        assert len(rows(idle, "FETCH ALL FROM c")) == ROWS - 5000
+            assert change.blocks_issued > blocks + SHARE / 4
+            assert change.blocks_wasted == change.blocks_issued - change.blocks_used
 
 
 def test_slots(own_cluster: NewCluster, server: Server) -> None:
