@@ -31,6 +31,9 @@ SUSPICIOUS = re.compile(
     r"|leaked|not closed|refcount|unexpected"
 )
 
+# A server that is stopped may tell this a session whose client has just gone.
+HARMLESS = re.compile(r"FATAL:  terminating connection due to administrator command")
+
 
 @dataclass(frozen=True)
 class Variant:
@@ -444,10 +447,11 @@ class LogWatch:
             return file.read()
 
     def suspicious(self) -> list[str]:
+        allowed = [HARMLESS, *self.allowed]
         return [
             line
             for line in self.text().splitlines()
-            if SUSPICIOUS.search(line) and not any(p.search(line) for p in self.allowed)
+            if SUSPICIOUS.search(line) and not any(p.search(line) for p in allowed)
         ]
 
 
