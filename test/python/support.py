@@ -31,8 +31,10 @@ SUSPICIOUS = re.compile(
     r"|leaked|not closed|refcount|unexpected"
 )
 
-# A server that is stopped may tell this a session whose client has just gone.
-HARMLESS = re.compile(r"FATAL:  terminating connection due to administrator command")
+# What a session whose client has just gone may be told while the server stops, and only then.
+TOLD_TO_GO = re.compile(r"FATAL:  terminating connection due to administrator command")
+STOPS = re.compile(r"LOG:  received fast shutdown request")
+STARTS = re.compile(r"LOG:  starting PostgreSQL")
 
 
 @dataclass(frozen=True)
@@ -447,12 +449,17 @@ class LogWatch:
             return file.read()
 
     def suspicious(self) -> list[str]:
-        allowed = [HARMLESS, *self.allowed]
-        return [
-            line
-            for line in self.text().splitlines()
-            if SUSPICIOUS.search(line) and not any(p.search(line) for p in allowed)
-        ]
+        found, is_stopping = [], False
+        for line in self.text().splitlines():
+            if STOPS.search(line):
+                is_stopping = True
+            elif STARTS.search(line):
+                is_stopping = False
+            if not SUSPICIOUS.search(line) or any(p.search(line) for p in self.allowed):
+                continue
+            if not (is_stopping and TOLD_TO_GO.search(line)):
+                found.append(line)
+        return found
 
 
 @contextmanager

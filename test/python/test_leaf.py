@@ -1053,13 +1053,14 @@ def test_few_leaves_to_a_parent(defaults: Cluster) -> None:
             connection.execute("COMMIT")
         assert found == without
         assert leaves.depth_max > 40, leaves
-        # Four parents, the first of them by a descent, and the scan's own page.
+        # A descent to the first parent, four more parents, and the scan's own page.
         assert max(b - a for a, b in pairwise(read)) <= 8, leaves
 
 
 # Groups of some fifty leaf pages, in no order.
 GROUPS = """
-CREATE TABLE IF NOT EXISTS groups (k int, pad text) WITH (autovacuum_enabled = off);
+DROP TABLE IF EXISTS groups;
+CREATE TABLE groups (k int, pad text) WITH (autovacuum_enabled = off);
 ALTER TABLE groups ALTER pad SET STORAGE plain;
 CREATE INDEX groups_k ON groups (k, pad);
 INSERT INTO groups SELECT (g * 1237) % 8009 / 400, md5(g::text) || repeat('x', 700)
@@ -1075,7 +1076,6 @@ def test_restored_far_back(defaults: Cluster) -> None:
         " WHERE left(x.pad, 2) BETWEEN '10' AND '13'"
     )
     with connect(defaults) as connection:
-        connection.execute("DROP TABLE IF EXISTS groups")
         script(connection, GROUPS)
         settings(connection, **ORDERED, enable_nestloop="off")
         require_node(connection, query, "Merge Join")
