@@ -17,6 +17,7 @@ The groups:
                 with direct I/O, too
   bitmap        a bitmap index scan of 30 % of `grown`, without its heap scan
   index-scan    100,000 rows of `grown`, table blocks included
+  parallel      most of an index, counted by this process and two workers
   limit         index-only, LIMIT 1 to 100, from random places
   point         single keys
   accounts      a group for each of pgbench's accounts
@@ -38,12 +39,14 @@ from .huge_pages import OF_TWO_SERVERS
 from .servers import Server
 
 GROUPS = (
-    "index-only", "bitmap", "index-scan", "limit", "point", "accounts",
+    "index-only", "bitmap", "index-scan", "parallel", "limit", "point", "accounts",
     "pgbench", "pgbench-cold", "cached",
 )  # fmt: skip
 
 # Those that read the disk, in one data directory: they can run on a slow one.
-READING_GROUPS = ("index-only", "bitmap", "index-scan", "limit", "point", "accounts")
+READING_GROUPS = (
+    "index-only", "bitmap", "index-scan", "parallel", "limit", "point", "accounts",
+)  # fmt: skip
 
 DEFAULT_ROWS = 10_000_000
 
@@ -56,6 +59,9 @@ LAST_KEY = 1_000_000_000
 
 # Accounts of pgbench for each step of its scale.
 ACCOUNTS_PER_SCALE = 100_000
+
+# Beside the process that leads.
+WORKERS = 2
 
 # Kinds of nodes, as EXPLAIN calls them.
 INDEX_ONLY = "Index Only Scan"
@@ -189,9 +195,10 @@ class Case:
     """One case: a query shape, its settings, its goals.
 
     A run is one query over a share of the keys, or `queries` small ones at
-    random keys (limit rows each, or one key where limit is None).  conf are
-    settings of both arms, arms those of one of them; loaded are the arms in
-    which the library is.  pair_factor asks for more pairs where runs are short.
+    random keys (limit rows each, or one key where limit is None).  workers are
+    those beside the process that leads.  conf are settings of both arms, arms
+    those of one of them; loaded are the arms in which the library is.
+    pair_factor asks for more pairs where runs are short.
     """
 
     group: str
@@ -206,6 +213,7 @@ class Case:
     queries: int = 1
     aggregate: str = ""
     clients: int = 0
+    workers: int = 0
     conf: dict[str, str] = field(default_factory=dict)
     arms: dict[str, dict[str, str]] = field(default_factory=dict)
     loaded: tuple[str, ...] = (LOOKAHEAD,)
@@ -299,6 +307,14 @@ def index_scan_cases(server: Server, scale: Scale) -> Iterator[Case]:
     )  # fmt: skip
 
 
+def parallel_cases(server: Server, scale: Scale) -> Iterator[Case]:
+    for table, share in ((BUILT, scale.share), (GROWN, 1.0)):
+        yield Case(
+            "parallel", server.name, f"{table}, {WORKERS} workers", table, FORWARD_GOALS,
+            share=share, workers=WORKERS,
+        )  # fmt: skip
+
+
 def limit_cases(server: Server, scale: Scale) -> Iterator[Case]:
     for limit in scale.limits:
         yield Case(
@@ -363,6 +379,7 @@ _MAKERS = {
     "index-only": index_only_cases,
     "bitmap": bitmap_cases,
     "index-scan": index_scan_cases,
+    "parallel": parallel_cases,
     "limit": limit_cases,
     "point": point_cases,
     "accounts": accounts_cases,

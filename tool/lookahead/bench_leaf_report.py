@@ -29,6 +29,7 @@ TITLES = {
     "index-only": "index-only scan of most of an index, cold",
     "bitmap": "bitmap index scan, cold",
     "index-scan": "index scan, table in random order, cold",
+    "parallel": "index-only scan of most of an index by several processes, cold",
     "limit": "index-only scan with LIMIT, from random places, cold",
     "point": "single keys, cold",
     "accounts": "a group for each of pgbench's accounts, in the order of the index, cold",

@@ -33,6 +33,13 @@ PLANNER = {
 }
 ALWAYS = {"enable_seqscan": "off", "enable_sort": "off", "enable_hashagg": "off"}
 
+# Parallel, whatever it costs and however small the index.
+PARALLEL = {
+    "parallel_setup_cost": "0",
+    "parallel_tuple_cost": "0",
+    "min_parallel_index_scan_size": "0",
+}
+
 
 @dataclass(frozen=True)
 class Shape:
@@ -46,6 +53,7 @@ class Shape:
     timed: Sequence[sql.Composed]
     answer: sql.Composed | None = None
     prefix: sql.SQL | None = None
+    workers: int = 0
 
     @property
     def statements(self) -> list[sql.Composed]:
@@ -55,7 +63,11 @@ class Shape:
     def check(self, plan: dict[str, Any]) -> None:
         """Raise PlanRejected unless the plan is one scan of the kind that is measured."""
         node = plan
-        while node["Node Type"] in HARMLESS_NODES and len(node.get("Plans", [])) == 1:
+        workers = 0
+        while node["Node Type"] in (*HARMLESS_NODES, *bench_plan.GATHERS):
+            workers = node.get("Workers Planned", workers)
+            if len(node.get("Plans", [])) != 1:
+                break
             node = node["Plans"][0]
         wanted: tuple[str | None, ...]
         if self.kind == BITMAP:
@@ -65,15 +77,19 @@ class Shape:
         else:
             found = (node["Node Type"], node.get("Relation Name"), node.get("Scan Direction"))
             wanted = (self.kind, self.table, self.direction.capitalize())
-        if found != wanted:
+        if found != wanted or workers != self.workers:
             raise PlanRejected(
-                f"wanted {', '.join(map(str, wanted))}; the plan is {bench_plan.shape(plan)}"
+                f"wanted {', '.join(map(str, wanted))} and {self.workers} workers;"
+                f" the plan is {bench_plan.shape(plan)}"
             )
 
 
-def settings_of(kind: str) -> list[str]:
+def settings_of(case: Case) -> list[str]:
     """Return the statements that hold the planner to a kind of scan."""
-    return [f"SET {name} = {value}" for name, value in {**ALWAYS, **PLANNER[kind]}.items()]
+    wanted = {**ALWAYS, **PLANNER[case.kind]}
+    if case.workers:
+        wanted |= {**PARALLEL, "max_parallel_workers_per_gather": str(case.workers)}
+    return [f"SET {name} = {value}" for name, value in wanted.items()]
 
 
 def shape_of(case: Case, scale: Scale) -> Shape:
@@ -82,8 +98,9 @@ def shape_of(case: Case, scale: Scale) -> Shape:
         "kind": case.kind,
         "table": case.table,
         "direction": case.direction,
-        "session": settings_of(case.kind),
+        "session": settings_of(case),
         "warm": [_warm(case)],
+        "workers": case.workers,
     }
     if case.queries > 1:
         return Shape(timed=_small(case, scale), **common)
@@ -94,9 +111,10 @@ def shape_of(case: Case, scale: Scale) -> Shape:
             **common,
         )
     first, last = case.range(scale)
-    if case.kind == BITMAP:
-        text = _bitmap(case.table, first, last)
-        return Shape(timed=[text], answer=text, prefix=EXPLAIN, **common)
+    if case.kind == BITMAP or case.workers:
+        text = _sum(case.table, first, last)
+        prefix = EXPLAIN if case.kind == BITMAP else None
+        return Shape(timed=[text], answer=text, prefix=prefix, **common)
     return Shape(
         timed=[_scan("bench_leaf_scan", case, case.table, first, last)],
         answer=_scan("bench_leaf_answer", case, case.table, first, last),
@@ -119,8 +137,8 @@ def _scan(name: str, case: Case, table: str, first: int, last: int) -> sql.Compo
     )
 
 
-def _bitmap(table: str, first: int, last: int) -> sql.Composed:
-    return load_sql("bench_leaf_bitmap", table=table, first=first, last=last)
+def _sum(table: str, first: int, last: int) -> sql.Composed:
+    return load_sql("bench_leaf_sum", table=table, first=first, last=last)
 
 
 def _groups(name: str, case: Case, scale: Scale) -> sql.Composed:
@@ -148,8 +166,8 @@ def _small(case: Case, scale: Scale) -> list[sql.Composed]:
 
 def _warm(case: Case) -> sql.Composed:
     """Load code and catalogs without touching the blocks that are timed."""
-    if case.kind == BITMAP:
-        return _bitmap(WARM_TABLE, 1, WARM_ROWS)
+    if case.kind == BITMAP or case.workers:
+        return _sum(WARM_TABLE, 1, WARM_ROWS)
     return _scan("bench_leaf_scan", case, WARM_TABLE, 1, WARM_ROWS)
 
 

@@ -54,8 +54,8 @@ def test_the_table_of_the_goals_is_complete() -> None:
     found = made()
     count = {group: sum(case.group == group for case in found) for group in GROUPS}
     assert count == {
-        "index-only": 10, "bitmap": 2, "index-scan": 4, "limit": 6, "point": 4, "accounts": 8,
-        "pgbench": 4, "pgbench-cold": 2, "cached": 20,
+        "index-only": 10, "bitmap": 2, "index-scan": 4, "parallel": 4, "limit": 6, "point": 4,
+        "accounts": 8, "pgbench": 4, "pgbench-cold": 2, "cached": 20,
     }  # fmt: skip
     assert len({case.id for case in found}) == len(found)
     for case in found:
@@ -126,11 +126,22 @@ def test_every_case_has_its_statements(scale: Scale) -> None:
         assert all(text.startswith("EXPLAIN (ANALYZE") for text in texts) is (case.kind == BITMAP)
         if case.limit is not None:
             assert all(text.rstrip().endswith(f"LIMIT {case.limit}") for text in texts)
-        elif case.queries == 1 and case.kind != BITMAP:
+        elif case.queries == 1 and case.kind != BITMAP and not case.workers:
             order = "DESC" if case.direction == "backward" else "ASC"
             assert f" {order}\n" in texts[0]
         assert f'"{case.table}"' in texts[0]
         assert "SET enable_seqscan = off" in shape.session
+
+
+def test_a_parallel_plan_is_asked_for_and_nothing_else_is_taken() -> None:
+    shape = shape_of(one("parallel/15-test/grown, 2 workers"), BIG)
+    assert "SET max_parallel_workers_per_gather = 2" in shape.session
+    scan = {"Node Type": "Index Only Scan", "Relation Name": GROWN, "Scan Direction": "Forward"}
+    part = {"Node Type": "Aggregate", "Plans": [scan]}
+    shape.check({"Node Type": "Gather", "Workers Planned": 2, "Plans": [part]})
+    for plan in (part, {"Node Type": "Gather", "Workers Planned": 1, "Plans": [part]}):
+        with pytest.raises(PlanRejected, match="2 workers"):
+            shape.check(plan)
 
 
 def test_another_plan_is_refused() -> None:
