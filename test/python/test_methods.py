@@ -23,6 +23,7 @@ from lookahead.errors import LookaheadError
 from lookahead.servers import Server
 
 from conftest import NewCluster
+from service_support import stopped
 from support import (
     INDEX_SCANS,
     Connection,
@@ -41,7 +42,6 @@ from support import (
     until_served,
     value,
 )
-from test_service import stopped
 
 SETUP = """
 CREATE TABLE served (a int, filler text) WITH (fillfactor = 20);

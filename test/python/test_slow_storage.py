@@ -6,6 +6,9 @@ set: it has to see by itself that a scan waits, and that one does not.
 
 from __future__ import annotations
 
+import contextlib
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -31,6 +34,7 @@ from support import (
     session,
     settings,
     slow_tablespace,
+    until,
     until_served,
     value,
 )
@@ -363,3 +367,51 @@ def test_reads_ahead_fail(slow: Cluster, server: Server, failing: Path, method: 
         failing.unlink()
         query, expected = SCANS["index"][3:]
         assert value(connection, query) == expected
+
+
+# What waits here is work for one worker for half a minute and more.
+SLOWEST_US = 500_000
+SESSIONS = 8
+LEAST_WAITING = 60
+AT_ONCE_SECONDS = LEAST_WAITING * SLOWEST_US / 1e6 / 3
+WAITING = "SELECT sum(requests - merged - dropped - done) FROM pg_stat_lookahead_io"
+
+
+def test_stops_at_once(own_cluster: NewCluster) -> None:
+    """A worker that has much to read, slowly, leaves it after the read it is in; so does all."""
+    cluster = own_cluster({"pg_lookahead.io_workers": "1", "shared_buffers": "256MB"})
+    part = ROWS // SESSIONS
+
+    def scan(number: int) -> None:
+        first = number * part + 1
+        query = (
+            "SELECT count(f) FROM (SELECT f FROM far"
+            f" WHERE a BETWEEN {first} AND {first + part - 1} ORDER BY a OFFSET 0) s"
+        )
+        with contextlib.suppress(psycopg.OperationalError), connect(cluster) as connection:
+            settings(connection, **INDEX_SCANS, pg_lookahead__method="worker",
+                     pg_lookahead__start_after=0, pg_lookahead__leafscan="off")  # fmt: skip
+            connection.execute(query)
+
+    allowed = "terminating background worker|exited with exit code 1"
+    with slow_tablespace(cluster, read_us=SLOWEST_US), LogWatch(cluster, allowed=[allowed]):
+        with connect(cluster) as connection:
+            script(connection, SETUP)
+        make_cold(cluster)
+        threads = [threading.Thread(target=scan, args=(n,)) for n in range(SESSIONS)]
+        with connect(cluster) as connection:
+            until_served(connection)
+            for thread in threads:
+                thread.start()
+            until(connection, f"({WAITING}) >= {LEAST_WAITING}")
+            # Alone, while what it was asked for is still wanted.
+            pid = value(connection, "SELECT pid FROM pg_stat_lookahead_io")
+            began = time.monotonic()
+            assert value(connection, "SELECT pg_terminate_backend(%s, 60000)", (pid,))
+            assert time.monotonic() - began < AT_ONCE_SECONDS
+            until_served(connection)
+        began = time.monotonic()
+        cluster.stop("fast")
+        assert time.monotonic() - began < AT_ONCE_SECONDS
+        for thread in threads:
+            thread.join(60)
