@@ -6,16 +6,20 @@ from typing import Any
 
 import pytest
 from lookahead.cluster import Cluster
+from lookahead.errors import LookaheadError
 
+from conftest import NewCluster
 from support import (
     INDEX_SCANS,
     Connection,
+    LogWatch,
     Row,
     Variant,
     cold,
     cold_index,
     connect,
     gained,
+    need_extensions,
     plan_nodes,
     rows,
     script,
@@ -176,3 +180,42 @@ def test_block_statistics(cluster: Cluster, variant: Variant) -> None:
             connection.execute("SELECT pg_stat_force_next_flush()")
             found.append(rows(connection, BLOCKS))
     assert found[0] == found[1]
+
+
+STATEMENT = """
+SELECT calls, rows, shared_blks_hit, shared_blks_read FROM pg_stat_statements
+ WHERE query LIKE 'SELECT a, filler FROM measured WHERE a > %'
+"""
+
+
+@pytest.mark.parametrize(
+    "order", ["pg_lookahead, pg_stat_statements", "pg_stat_statements, pg_lookahead"]
+)
+def test_pg_stat_statements(own_cluster: NewCluster, order: str) -> None:
+    """Whoever's hooks come first, a statement is counted once, with its own blocks."""
+    try:
+        cluster = own_cluster({"shared_preload_libraries": order}, preload=False)
+    except LookaheadError:
+        pytest.skip("this server comes without pg_stat_statements")
+    need_extensions(cluster, "pg_stat_statements")
+    create(cluster)
+    with LogWatch(cluster), connect(cluster) as connection:
+        settings(connection, **INDEX_SCANS, enable_sort="off", pg_lookahead__method="advice",
+                 pg_lookahead__start_after=0)  # fmt: skip
+        assert value(connection, "SHOW shared_preload_libraries") == order
+        found = {}
+        for cached in (False, True):
+            for enabled in ("off", "on"):
+                settings(connection, pg_lookahead__enabled=enabled)
+                if not cached:
+                    cold(connection, "measured")
+                value(connection, "SELECT count(pg_stat_statements_reset() IS NULL)")
+                with gained(connection) as change:
+                    returned = len(rows(connection, QUERIES["range"]))
+                assert (change.scans > 0) == (enabled == "on")
+                [found[cached, enabled]] = rows(connection, STATEMENT)
+    assert found[True, "on"] == found[True, "off"] == (1, returned, found[True, "off"][2], 0)
+    calls, counted, _, read = found[False, "on"]
+    assert (calls, counted, read) == (1, returned, found[False, "off"][3])
+    assert read > 0
+    cluster.close()

@@ -87,7 +87,7 @@ class Scale:
 
 
 def full(rows: int) -> Scale:
-    """Return the whole table of the issue."""
+    """Return the whole table of the goals."""
     return Scale(
         rows=rows,
         random_rows=rows // 30,

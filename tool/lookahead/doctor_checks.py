@@ -30,6 +30,7 @@ from .doctor_limits import (
     DEFAULT_DISTANCE,
     DEFAULT_IO_CONCURRENCY,
     FIRST_DISTANCE,
+    SPARE_HANDLES,
     USUAL_SERVICE_WORKERS,
     WORK_US,
     enough_workers,
@@ -263,7 +264,9 @@ def more_processes(facts: Facts, number: int) -> tuple[str, ...]:
     enough = number + max(others, USUAL_PROCESSES)
     if enough <= processes:
         return ()
-    return (f"ALTER SYSTEM SET max_worker_processes = {enough};",)
+    # With less than its primary a hot standby pauses recovery, or does not start.
+    where = "" if facts.in_recovery else "  -- on hot standbys first"
+    return (f"ALTER SYSTEM SET max_worker_processes = {enough};{where}",)
 
 
 def worker_processes(facts: Facts) -> Iterator[Finding]:
@@ -473,8 +476,9 @@ def io_max_concurrency(facts: Facts) -> Iterator[Finding]:
         "low-io-max-concurrency",
         WARNING,
         f"io_max_concurrency is {limit}, pg_lookahead.io_concurrency is {wanted}",
-        "A process cannot have more reads in flight than io_max_concurrency.",
-        (f"ALTER SYSTEM SET io_max_concurrency = {wanted};", restart(facts)),
+        "A process cannot have more reads in flight than io_max_concurrency, of which look-ahead"
+        f" leaves {SPARE_HANDLES} to others.",
+        (f"ALTER SYSTEM SET io_max_concurrency = {wanted + SPARE_HANDLES};", restart(facts)),
     )
 
 

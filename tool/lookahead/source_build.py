@@ -65,7 +65,7 @@ def build_environment(kind: str) -> dict[str, str]:
 
 
 def build(major: int, kind: str, log: Callable[[str], None]) -> None:
-    """Build and install one server; about five minutes on two cores.
+    """Build and install one server; two to five minutes on two cores.
 
     It is installed into a folder beside its place and moved there when it is
     whole.  The build tree stays where it was configured, for its makefiles

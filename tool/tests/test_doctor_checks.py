@@ -376,7 +376,7 @@ def test_direct_io_before_18() -> None:
     assert finding.severity == PROBLEM
     assert finding.commands[:2] == (
         "ALTER SYSTEM SET pg_lookahead.io_workers = 8;",
-        "ALTER SYSTEM SET max_worker_processes = 16;",
+        "ALTER SYSTEM SET max_worker_processes = 16;  -- on hot standbys first",
     )
 
 
@@ -387,7 +387,10 @@ def test_direct_io_before_18_without_preloading() -> None:
     assert finding.commands[0].endswith("= 'auto_explain', 'pg_lookahead';")
     assert finding.commands[1] == "ALTER SYSTEM SET pg_lookahead.io_workers = 8;"
     # The library is new, and so are all of its workers.
-    assert finding.commands[2] == "ALTER SYSTEM SET max_worker_processes = 16;"
+    assert (
+        finding.commands[2]
+        == "ALTER SYSTEM SET max_worker_processes = 16;  -- on hot standbys first"
+    )
 
 
 @pytest.mark.parametrize(("number", "first"), [(160014, "LOAD 'pg_lookahead'; "), (170011, "")])
@@ -410,7 +413,10 @@ def test_few_service_workers(workers: str, number: int) -> None:
     finding = only(found, "few-service-workers")
     assert finding.severity == WARNING
     assert f"with {number} workers" in finding.title
-    assert finding.commands[1] == "ALTER SYSTEM SET max_worker_processes = 16;"
+    assert (
+        finding.commands[1]
+        == "ALTER SYSTEM SET max_worker_processes = 16;  -- on hot standbys first"
+    )
 
 
 def test_enough_service_workers() -> None:
@@ -426,7 +432,10 @@ def test_processes_for_others(processes: str, is_enough: bool) -> None:
         return
     finding = only(found, "few-worker-processes")
     assert finding.severity == WARNING
-    assert finding.commands[0] == "ALTER SYSTEM SET max_worker_processes = 16;"
+    assert (
+        finding.commands[0]
+        == "ALTER SYSTEM SET max_worker_processes = 16;  -- on hot standbys first"
+    )
 
 
 def test_service_that_does_not_run() -> None:
@@ -628,7 +637,7 @@ def test_service_workers_that_cannot_keep_up_with_the_storage(
     finding = only(found, "few-service-workers")
     assert finding.commands[:2] == (
         f"ALTER SYSTEM SET pg_lookahead.io_workers = {expected};",
-        f"ALTER SYSTEM SET max_worker_processes = {expected + 8};",
+        f"ALTER SYSTEM SET max_worker_processes = {expected + 8};  -- on hot standbys first",
     )
 
 
@@ -691,7 +700,7 @@ def test_cached_reads_say_nothing_of_the_storage() -> None:
 def test_low_io_max_concurrency() -> None:
     changed = {"io_method": "io_uring", "io_max_concurrency": "16"}
     finding = only(examine(facts(changed, method="aio")), "low-io-max-concurrency")
-    assert finding.commands[0] == "ALTER SYSTEM SET io_max_concurrency = 64;"
+    assert finding.commands[0] == "ALTER SYSTEM SET io_max_concurrency = 68;"
 
 
 def test_no_effective_io_concurrency() -> None:
