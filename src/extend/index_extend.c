@@ -45,7 +45,8 @@
  * After an error the file goes with the transaction.  That of an index that
  * CONCURRENTLY leaves behind as invalid keeps what was allocated until it is
  * dropped, and so does one that REINDEX of many tables had finished as the last
- * before the error.  If the process ends in the middle its worker is told on
+ * before the error, and one whose command waits for others when the server
+ * crashes.  If the process ends in the middle its worker is told on
  * the way out; and a worker ends by itself when the file has been unlinked.
  *
  * When the file system is nearly full nothing is allocated in advance.

@@ -76,6 +76,8 @@ la_ExecutorCheckPerms(LA_PERMS_PARAMS)
 static inline void
 la_run(LA_RUN_PARAMS)
 {
+	if (la_follows_queries())
+		la_query_resume(queryDesc);
 	if (prev_ExecutorRun)
 		prev_ExecutorRun(LA_RUN_ARGS);
 	else

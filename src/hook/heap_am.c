@@ -15,7 +15,9 @@
  * Nobody else notices.  Parts of the server insist on heap's own routine, but
  * only for scans, and who wants to scan the table while it is being filled (a
  * trigger, a function in a check, pgstattuple) passes scan_begin.  The rest of
- * that statement then goes on without us.  A scan that was open before goes on.
+ * that statement then goes on without us.  A scan that was open before goes on,
+ * but for one that a function in the statement continues by heap_getnext(),
+ * which asks for heap's own routine each time; nobody is known to do that.
  *
  * The routine is put back at each end of the statement, an error included: the
  * frame that has put it there catches that, and the relation is open for as

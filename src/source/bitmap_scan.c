@@ -184,6 +184,7 @@ struct LaBitmapScan
 
 	/* what was seen of use */
 	int64		visited;		/* blocks, in all rounds */
+	int64		run_from;		/* that, when the executor was away last */
 	LaTimeMeter meter;			/* where there is a stream */
 	int64		hold_until;		/* do not start before so many */
 	int			hold;			/* how long the next rest will be */
@@ -199,11 +200,13 @@ struct LaBitmapScan
 static LaByAddress la_nodes;	/* those without a filter */
 
 static void la_bitmap_scan_pause(LaFollowed *followed);
+static void la_bitmap_scan_interrupted(LaFollowed *followed);
 static void la_bitmap_scan_finish(LaFollowed *followed);
 static void la_bitmap_scan_forget(LaFollowed *followed);
 
 static const LaFollowedOps la_bitmap_scan_ops = {
 	.pause = la_bitmap_scan_pause,
+	.interrupted = la_bitmap_scan_interrupted,
 	.finish = la_bitmap_scan_finish,
 	.forget = la_bitmap_scan_forget,
 };
@@ -811,10 +814,24 @@ la_bitmap_scan_pause(LaFollowed *followed)
 {
 	LaBitmapScan *scan = (LaBitmapScan *) followed;
 
-	scan->is_stale = true;
-	scan->meter.is_begun = false;
+	if (scan->visited - scan->run_from >= LA_LEAST_RUN)
+		la_time_pause(&scan->meter);
+	scan->run_from = scan->visited;
 	if (scan->base.window != NULL)
 		la_window_pause(scan->base.window);
+}
+
+/*
+ * Its client was waited for.
+ */
+static void
+la_bitmap_scan_interrupted(LaFollowed *followed)
+{
+	LaBitmapScan *scan = (LaBitmapScan *) followed;
+
+	scan->is_stale = true;
+	if (!scan->meter.is_paused)
+		scan->meter.is_begun = false;
 }
 
 /*

@@ -26,6 +26,14 @@ typedef struct LaFollowedOps
 	/* The executor goes back to its caller: nothing in flight, no pin. */
 	void		(*pause) (LaFollowed *followed);
 
+	/*
+	 * The executor is back, and the client was waited for meanwhile; NULL:
+	 * nothing is measured by the clock.  Without this it is back, too, where
+	 * something else of the same statement has run: a function's loop over the
+	 * rows, which is the scan's business as the rest of a plan is.
+	 */
+	void		(*interrupted) (LaFollowed *followed);
+
 	/* The node will not be run again: end the work, so that counters add up. */
 	void		(*finish) (LaFollowed *followed);
 

@@ -3,8 +3,9 @@
  * index_ahead.c
  *	  Looks ahead of one index scan, once index_scan.c has seen it wait.
  *
- * The work of looking ahead is made when it starts first, and kept until the
- * node's scan ends:
+ * The work of looking ahead is made when it starts first, and goes when the
+ * scan has come to its end.  Of a scan that goes on after that, or was started
+ * again before, it is kept until the node is done with it:
  *
  *		window			the blocks in front of the scan, their reads, and the
  *						memory of all of it
@@ -318,7 +319,7 @@ la_index_ahead_start(LaIndexScan *scan)
 			return false;
 		}
 		la_work_create(scan, method);
-		scan->base.counters.scans_total++;
+		scan->base.counters.scans_total = 1;
 	}
 	else if (scan->scout && scan->scout->state == LA_SCOUT_CLOSED &&
 			 scan->target.position < scan->reopen_at)
@@ -386,7 +387,9 @@ la_index_ahead_turn(LaIndexScan *scan, ScanDirection direction)
 }
 
 /*
- * The access method has no further entry in this direction.
+ * The access method has no further entry in this direction.  A plan may have
+ * scans of a thousand partitions, one after the other: what was needed to look
+ * ahead goes now, unless the scan has shown that it is not over then.
  */
 void
 la_index_ahead_at_end(LaIndexScan *scan)
@@ -395,6 +398,12 @@ la_index_ahead_at_end(LaIndexScan *scan)
 	scan->current = InvalidBlockNumber;
 	if (scan->state != LA_SCAN_OUT)
 		la_index_ahead_enter(scan, LA_SCAN_WATCHING);
+	if (scan->is_repeated)
+		return;
+	scan->is_repeated = true;
+	la_index_ahead_end(scan);
+	if (scan->target.leaf != NULL)
+		la_leaf_scan_rest(scan->target.leaf);
 }
 
 /*

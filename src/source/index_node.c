@@ -24,6 +24,9 @@
  * than index_scan.c's, which passes over most; they are followed after
  * LA_FIRST_STAGE_MAX entries.
  *
+ * A scan that is started again and again comes back to it after some rounds in
+ * which nothing was read; what has followed it is kept for the next read.
+ *
  * A scan that a LIMIT ends before it could be looked ahead of stays there,
  * unless it is started again and again, and can learn from the first times.
  *
@@ -58,6 +61,12 @@ LaByAddress la_bound_nodes;
 
 /* Lists of nodes that are not bound yet. */
 #define LA_UNBOUND_LISTS	64
+
+/*
+ * Starts of a scan that is followed, between which nothing was read, after
+ * which it is in the first stage again.
+ */
+#define LA_ASIDE_STARTS		8
 
 /*
  * Nodes that are not bound yet, of some indexes: those of the innermost query
@@ -156,14 +165,21 @@ la_index_node_forget(LaIndexNode *node)
 }
 
 /*
- * Make what follows the node's scan.
+ * Make what follows the node's scan, unless there is one.
  */
 void
 la_index_node_follow(LaIndexNode *node)
 {
-	LaIndexScan *scan = la_index_scan_create(node->query_context, node->plan,
-											 node->index, node->limit);
+	LaIndexScan *scan;
 
+	if (node->aside != NULL)
+	{
+		node->scan = node->aside;
+		node->aside = NULL;
+		return;
+	}
+	scan = la_index_scan_create(node->query_context, node->plan, node->index,
+								node->limit);
 	la_followed_add(node->scans, &scan->base, node->place);
 	if (la_leaf_scan_is_wanted(node->index))
 	{
@@ -244,6 +260,7 @@ la_end_first_stage(LaIndexNode *node, BlockNumber blkno)
 	if (start.calls == 0)
 		start = (LaIndexStart) {.reads = la_blocks_read()};
 	la_index_node_follow(node);
+	node->scan->is_repeated = node->starts > 1;
 	la_index_scan_catch_up(node->scan, &start, blkno);
 	node->scan->target.is_further = node->was_trusted;
 
@@ -431,6 +448,29 @@ la_index_node_next(LaIndexNode *node, ScanDirection direction)
 }
 
 /*
+ * A scan that is followed starts again.  If it has read nothing for some
+ * rounds, and nothing is left of what it looked ahead with, it is back in the
+ * first stage.
+ */
+static void
+la_index_node_restart_followed(LaIndexNode *node)
+{
+	LaIndexScan *scan = node->scan;
+	int64		reads = la_blocks_read();
+
+	scan->is_repeated = node->starts++ > 0;
+	la_index_scan_restart(scan);
+	node->cached_starts = reads == node->start_reads ?
+		node->cached_starts + 1 : 0;
+	node->start_reads = reads;
+	if (node->cached_starts < LA_ASIDE_STARTS || !la_index_scan_is_blank(scan))
+		return;
+	node->aside = scan;
+	node->scan = NULL;
+	la_index_node_restart_first(node);
+}
+
+/*
  * amrescan: the scan starts from the beginning, maybe with other keys.  Returns
  * its node, or NULL if we do not follow it.
  */
@@ -442,7 +482,7 @@ la_index_node_restart(IndexScanDesc desc)
 	if (node == NULL && (node = la_bind(desc)) == NULL)
 		return NULL;
 	if (node->scan != NULL)
-		la_index_scan_restart(node->scan);
+		la_index_node_restart_followed(node);
 	else
 		la_index_node_restart_first(node);
 	return node;
@@ -487,10 +527,12 @@ la_index_node_restore(LaIndexNode *node)
 void
 la_index_node_end(LaIndexNode *node)
 {
-	if (node->scan != NULL)
+	LaIndexScan *scan = node->scan ? node->scan : node->aside;
+
+	if (scan != NULL)
 	{
-		la_index_scan_end(node->scan);
-		node->scan->desc = NULL;
+		la_index_scan_end(scan);
+		scan->desc = NULL;
 	}
 	la_index_node_forget(node);
 }

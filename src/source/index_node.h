@@ -48,6 +48,7 @@ typedef struct LaIndexNode
 	uint32		runs;			/* LaScans.runs at the first call */
 
 	LaIndexScan *scan;			/* NULL: in the first stage */
+	LaIndexScan *aside;			/* followed it before and will again, or NULL */
 } LaIndexNode;
 
 /* The bound nodes by descriptor. */

@@ -101,10 +101,12 @@
 #define LA_AM_SAMPLE		16
 
 static void la_index_scan_pause(LaFollowed *followed);
+static void la_index_scan_interrupted(LaFollowed *followed);
 static void la_index_scan_finish(LaFollowed *followed);
 
 static const LaFollowedOps la_index_scan_ops = {
 	.pause = la_index_scan_pause,
+	.interrupted = la_index_scan_interrupted,
 	.finish = la_index_scan_finish,
 };
 
@@ -158,12 +160,27 @@ la_is_quiet(const LaIndexScan *scan)
 	return scan->quiet_reads >= LA_QUIET_AFTER;
 }
 
+/*
+ * While watching: is the block that the scan has come to in shared buffers?
+ * Then what is waited for is the rest of the plan's.
+ */
+static bool
+la_is_resident(const LaIndexScan *scan)
+{
+	Relation	heap = scan->target.heap;
+
+	return scan->state == LA_SCAN_WATCHING && !RelationUsesLocalBuffers(heap) &&
+		la_block_is_resident(la_rel_locator(heap), MAIN_FORKNUM,
+							 scan->current);
+}
+
 static inline void
 la_open_gap(LaIndexScan *scan)
 {
 	scan->gap_open = true;
 	scan->gap_reads = la_blocks_read();
-	scan->gap_timed = scan->has_read;
+	scan->gap_timed = scan->has_read &&
+		!(scan->is_dear && la_is_resident(scan));
 
 	if (!scan->gap_timed)
 		return;
@@ -211,8 +228,12 @@ la_judge_gap(LaIndexScan *scan)
 		ns = (int64) (INSTR_TIME_GET_DOUBLE(now) * 1e9);
 	}
 
-	/* While looking ahead, a read in flight that was waited for is no miss. */
-	if (missed || scan->state == LA_SCAN_LOOKING)
+	/*
+	 * While looking ahead, a read in flight that was waited for is no miss.
+	 * What the kernel was advised of is one.
+	 */
+	if (missed || (scan->state == LA_SCAN_LOOKING &&
+				   scan->base.window->method->id != LA_METHOD_ADVICE))
 		slept = (ns >= LA_WAIT_MIN_NS ||
 				 (scan->gap_timed && !scan->gap_clocked)) && la_has_slept();
 	waited = slept && !is_vague;
@@ -427,6 +448,8 @@ la_switch(LaIndexScan *scan, BlockNumber blkno)
 	int			nskip;
 
 	scan->current = blkno;
+	if (unlikely(scan->pace.is_paused))
+		la_pace_resume(&scan->pace, la_wall_ns(), la_busy_ns());
 	if (scan->has_read)
 		la_pace_moved(&scan->pace, blkno);
 	switch (scan->state)
@@ -680,8 +703,18 @@ la_index_scan_pause(LaFollowed *followed)
 	la_unskip(scan);
 	if (scan->gap_open)
 		la_close_gap(scan);		/* a client that fetches row by row */
-	la_pace_interrupted(&scan->pace);
+	if (la_pace_run_ends(&scan->pace))
+		la_pace_pause(&scan->pace, la_wall_ns(), la_busy_ns());
 	la_index_ahead_pause(scan);
+}
+
+/*
+ * Its client was waited for.
+ */
+static void
+la_index_scan_interrupted(LaFollowed *followed)
+{
+	la_pace_interrupted(&((LaIndexScan *) followed)->pace);
 }
 
 /*

@@ -72,6 +72,7 @@ typedef struct LaIndexScan
 	int			ignored;		/* blocks in a row that no one foresaw */
 	int64		reopen_at;		/* no new scout before this position */
 	bool		start_wanted;	/* the pace has said so */
+	bool		is_repeated;	/* started again, or goes on after its end */
 
 	/* the gap between the return of an entry and the next call */
 	bool		gap_timed;
@@ -111,6 +112,17 @@ typedef struct LaIndexStart
 	int64		reads;			/* blocks read by this backend, at the start */
 	int64		reads_first;	/* the same when the first entry was returned */
 } LaIndexStart;
+
+/*
+ * Is there nothing to be kept of a scan that has just been restarted?
+ */
+static inline bool
+la_index_scan_is_blank(const LaIndexScan *scan)
+{
+	return scan->state == LA_SCAN_WATCHING && !scan->is_dear &&
+		!la_pace_at_once(&scan->pace) && scan->base.window == NULL &&
+		(scan->target.leaf == NULL || scan->target.leaf->base.window == NULL);
+}
 
 /*
  * Ask the access method, by way of who follows the leaf pages.

@@ -123,11 +123,13 @@ int64		la_leaf_own_reads = 0;
 static LaByAddress la_bitmaps;
 
 static void la_leaf_scan_pause(LaFollowed *followed);
+static void la_leaf_scan_interrupted(LaFollowed *followed);
 static void la_leaf_scan_finish(LaFollowed *followed);
 static void la_leaf_scan_forget(LaFollowed *followed);
 
 static const LaFollowedOps la_leaf_scan_ops = {
 	.pause = la_leaf_scan_pause,
+	.interrupted = la_leaf_scan_interrupted,
 	.finish = la_leaf_scan_finish,
 	.forget = la_leaf_scan_forget,
 };
@@ -378,6 +380,19 @@ la_leaf_scan_follow(LaLeafScan *leaf, IndexScanDesc desc, const LaScout *scout)
 }
 
 /*
+ * The scan has come to its end.  It may go on all the same (backward, or from
+ * its start), and look ahead again.
+ */
+void
+la_leaf_scan_rest(LaLeafScan *leaf)
+{
+	if (leaf->base.window == NULL)
+		return;
+	la_leaf_drop(leaf);
+	la_window_close(leaf->base.window);
+}
+
+/*
  * The node is done with its scan.
  */
 void
@@ -540,7 +555,7 @@ la_leaf_start(LaLeafScan *leaf)
 			return;
 		}
 		la_leaf_work_create(leaf, method);
-		leaf->base.counters.scans_total++;
+		leaf->base.counters.scans_total = 1;
 	}
 	leaf->start_wanted = false;
 	leaf->has_read = true;
@@ -731,6 +746,9 @@ la_leaf_scan_cross(LaLeafScan *leaf, amgettuple_function ask,
 	instr_time	start;
 	bool		found;
 
+	if (unlikely(leaf->pace.is_paused))
+		la_pace_resume(&leaf->pace, la_wall_ns(), la_busy_ns());
+
 	/*
 	 * Of a quiet scan it is enough to hear that it has slept at all: asking
 	 * costs a system call.
@@ -838,9 +856,19 @@ la_leaf_scan_pause(LaFollowed *followed)
 {
 	LaLeafScan *leaf = (LaLeafScan *) followed;
 
-	la_pace_interrupted(&leaf->pace);
+	if (la_pace_run_ends(&leaf->pace))
+		la_pace_pause(&leaf->pace, la_wall_ns(), la_busy_ns());
 	if (leaf->base.window != NULL)
 		la_window_pause(leaf->base.window);
+}
+
+/*
+ * Its client was waited for.
+ */
+static void
+la_leaf_scan_interrupted(LaFollowed *followed)
+{
+	la_pace_interrupted(&((LaLeafScan *) followed)->pace);
 }
 
 /*

@@ -101,6 +101,7 @@ extern void la_leaf_scan_follow(LaLeafScan *leaf, IndexScanDesc desc,
 								const struct LaScout *scout);
 extern void la_leaf_scan_mark(LaLeafScan *leaf, IndexScanDesc desc);
 extern void la_leaf_scan_restore(LaLeafScan *leaf, IndexScanDesc desc);
+extern void la_leaf_scan_rest(LaLeafScan *leaf);
 extern void la_leaf_scan_end(LaLeafScan *leaf);
 extern bool la_leaf_scan_cross(LaLeafScan *leaf, amgettuple_function ask,
 							   ScanDirection direction);

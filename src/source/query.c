@@ -39,20 +39,23 @@
 
 dlist_head	la_queries = DLIST_STATIC_INIT(la_queries);
 
+static void la_query_reset(void *arg);
+
 /*
- * The query of an executor state, or NULL if it has no scan that we follow.
+ * The query of an executor state, or NULL if it has no scan that we follow.  A
+ * session may have a thousand cursors: it is found by what is to be done when
+ * the memory of the executor state goes.
  */
 LaQuery *
 la_query_of(EState *estate)
 {
-	dlist_iter	iter;
-
-	dlist_foreach(iter, &la_queries)
+	for (MemoryContextCallback *callback = estate->es_query_cxt->reset_cbs;
+		 callback != NULL;
+		 callback = callback->next)
 	{
-		LaQuery    *query = dlist_container(LaQuery, link, iter.cur);
-
-		if (query->estate == estate)
-			return query;
+		if (callback->func == la_query_reset &&
+			((LaQuery *) callback->arg)->estate == estate)
+			return callback->arg;
 	}
 	return NULL;
 }
@@ -149,6 +152,27 @@ la_query_begin(QueryDesc *desc)
 }
 
 /*
+ * The executor is about to run the plan.
+ */
+void
+la_query_resume(const QueryDesc *desc)
+{
+	LaQuery    *query = la_query_of(desc->estate);
+	dlist_iter	iter;
+
+	if (query == NULL || query->scans.runs == 0 ||
+		query->statement_start == GetCurrentStatementStartTimestamp())
+		return;
+	dlist_foreach(iter, &query->scans.list)
+	{
+		LaFollowed *scan = dlist_container(LaFollowed, query_link, iter.cur);
+
+		if (scan->ops->interrupted != NULL)
+			scan->ops->interrupted(scan);
+	}
+}
+
+/*
  * The executor goes back to its caller, who may never come again.
  */
 void
@@ -160,6 +184,7 @@ la_query_pause(const QueryDesc *desc)
 	if (query == NULL)
 		return;
 	query->scans.runs++;
+	query->statement_start = GetCurrentStatementStartTimestamp();
 	dlist_foreach(iter, &query->scans.list)
 	{
 		LaFollowed *scan = dlist_container(LaFollowed, query_link, iter.cur);

@@ -19,6 +19,7 @@ typedef struct LaQuery
 	dlist_node	link;			/* in the list of running queries */
 	EState	   *estate;
 	bool		is_parallel;	/* workers may have their share */
+	TimestampTz statement_start;	/* of the client's, when it ran last */
 	dlist_head	nodes;			/* LaIndexNode */
 	LaScans		scans;
 } LaQuery;
@@ -37,6 +38,7 @@ la_follows_queries(void)
 
 /* query.c */
 extern void la_query_begin(QueryDesc *desc);
+extern void la_query_resume(const QueryDesc *desc);
 extern void la_query_pause(const QueryDesc *desc);
 extern void la_query_finish(const QueryDesc *desc);
 extern void la_query_report(const QueryDesc *desc);

@@ -62,6 +62,12 @@
  *		OUT: no method, other direction, addresses that are no blocks, or an
  *		error; the server's own function is put back
  *
+ * Cursors.  Measuring goes on when the executor comes back to the plan.  What
+ * passes until then is left out where a run comes over LA_LEAST_RUN blocks or
+ * more; asking for the time would be dear for a shorter one.  Then it counts as
+ * the rest of a plan does (a function that loops over the rows), unless a
+ * client was waited for: that makes void what was measured.
+ *
  * LIMIT.  Where one stops a serial scan after its rows, and nothing between the
  * two throws rows away, the frontier does not go beyond the block where the
  * scan will end, by the rows that blocks have had so far.
@@ -103,6 +109,7 @@
 #include "utils/rel.h"
 #include "window/frontier.h"
 #include "window/guard.h"
+#include "window/pace.h"
 #include "window/waits.h"
 
 #if LA_HAVE_SEQ_STREAM
@@ -233,7 +240,8 @@ typedef struct LaSeqScan
 	int64		alone_ns;		/* per block, when it read itself */
 	uint64		hold;			/* blocks that it rested for the last time */
 	uint64		hold_until;		/* position up to which it rests */
-	bool		is_paused;		/* the executor was away from the plan */
+	uint64		run_from;		/* position when the executor was away last */
+	bool		is_paused;		/* it was, and the scan has not gone on yet */
 	bool		has_waited;		/* before that, and it was not looked at yet */
 	bool		has_read;		/* since it was looked at */
 	int64		reads;			/* la_blocks_read(), when we looked last */
@@ -256,11 +264,13 @@ static struct
 
 static TupleTableSlot *la_ExecSeqScan(PlanState *pstate);
 static void la_seq_scan_pause(LaFollowed *followed);
+static void la_seq_scan_interrupted(LaFollowed *followed);
 static void la_seq_scan_finish(LaFollowed *followed);
 static void la_seq_scan_forget(LaFollowed *followed);
 
 static const LaFollowedOps la_seq_scan_ops = {
 	.pause = la_seq_scan_pause,
+	.interrupted = la_seq_scan_interrupted,
 	.finish = la_seq_scan_finish,
 	.forget = la_seq_scan_forget,
 };
@@ -431,6 +441,7 @@ la_seq_begin(LaSeqScan *scan, BlockNumber blkno)
 	scan->is_heavy = false;
 	scan->hold = scan->hold_until = 0;
 	scan->next_look = 0;
+	scan->run_from = scan->position;
 	scan->is_paused = scan->has_waited = scan->has_read = false;
 	scan->reads = la_blocks_read();
 	scan->sleeps = la_sleeps();
@@ -510,18 +521,6 @@ la_seq_waited(LaSeqScan *scan)
 	waited = sleeps != scan->sleeps;
 	scan->sleeps = sleeps;
 	return waited;
-}
-
-/*
- * The executor is back from its caller.  What was read and slept meanwhile is
- * not the scan's.
- */
-static pg_noinline void
-la_seq_resume(LaSeqScan *scan)
-{
-	scan->is_paused = false;
-	scan->reads = la_blocks_read();
-	scan->sleeps = la_sleeps();
 }
 
 /*
@@ -842,7 +841,12 @@ la_seq_next_seen(SeqScanState *node)
 	scan = la_by_address_get(&la_nodes, node);
 	Assert(scan != NULL);
 	if (unlikely(scan->is_paused))
-		la_seq_resume(scan);
+	{
+		/* What was read meanwhile is not the scan's. */
+		scan->is_paused = false;
+		scan->reads = la_blocks_read();
+		la_time_resume(&scan->meter);
+	}
 	if (!table_scan_getnextslot(scandesc, direction, slot))
 		return la_seq_at_end(scan, direction);
 	blkno = ItemPointerGetBlockNumberNoCheck(&slot->tts_tid);
@@ -1015,15 +1019,38 @@ la_seq_scan_pause(LaFollowed *followed)
 {
 	LaSeqScan  *scan = (LaSeqScan *) followed;
 
-	/* So that its next row shows that it is back. */
-	la_unseen.node = NULL;
-	if (scan->has_begun && !scan->is_paused && la_seq_waited(scan))
+	/* Of one that is left alone it matters only whether something is read. */
+	if (!scan->has_begun || scan->is_paused || scan->state == LA_SEQ_SPARSE)
+		return;
+	if (la_seq_waited(scan))
 		scan->has_waited = true;
 	scan->is_paused = true;
-	if (scan->is_heavy)
+	if (scan->position - scan->run_from >= LA_LEAST_RUN)
 		la_time_pause(&scan->meter);
-	else
-		scan->meter.is_begun = false;
+	scan->run_from = scan->position;
+}
+
+/*
+ * Its client was waited for.  What was measured is void where that is part of
+ * it; a scan that was to look ahead because it computes cannot be judged by
+ * that any more, and has little to win.
+ */
+static void
+la_seq_scan_interrupted(LaFollowed *followed)
+{
+	LaSeqScan  *scan = (LaSeqScan *) followed;
+
+	if (!scan->has_begun || scan->state == LA_SEQ_SPARSE)
+		return;
+	scan->sleeps = la_sleeps();
+	if (!scan->meter.is_begun || scan->meter.is_paused)
+		return;
+	scan->meter.is_begun = false;
+	if (scan->is_heavy && scan->state == LA_SEQ_LOOKING)
+	{
+		scan->hold_until = scan->position + LA_HEAVY_HOLD;
+		scan->state = LA_SEQ_RESTING;
+	}
 }
 
 /*

@@ -156,8 +156,8 @@ la_vm_next(void *arg, BlockNumber from, BlockNumber end, int most, int *nblocks)
 	int			gap = 0;
 
 	la_vm_refresh(runs);
-	page_end = (from / LA_BLOCKS_PER_PAGE + 1) * LA_BLOCKS_PER_PAGE;
-	page_end = Min(page_end, end);
+	page_end = (BlockNumber) Min((uint64) (from / LA_BLOCKS_PER_PAGE + 1) *
+								 LA_BLOCKS_PER_PAGE, (uint64) end);
 	while (first < page_end && la_vm_is_skippable(runs, first))
 		first++;
 	if (first - from >= runs->least_gap)

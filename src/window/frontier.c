@@ -275,7 +275,9 @@ la_frontier_recover(LaFrontier *frontier, uint64 position)
 	uint64		protect_us = (uint64) la_protect_time * 1000;
 	uint64		reached = Min(pg_atomic_read_u64(&owner->frontier),
 							  frontier->asked_until);
+	LaCounters *counters = frontier->counters;
 	uint64		seen;
+	uint64		unused;
 
 	if (frontier->key != 0 || reached <= position + 1 ||
 		pg_atomic_read_u64(&owner->moved_us) + protect_us >= la_now_us())
@@ -285,7 +287,11 @@ la_frontier_recover(LaFrontier *frontier, uint64 position)
 	if (la_block_is_resident(la_rel_locator(frontier->rel), MAIN_FORKNUM,
 							 la_frontier_block(frontier, seen)))
 		return;
-	frontier->counters->blocks_wasted_total += reached - position - 1;
+	/* Of some that were there already nobody was asked. */
+	unused = counters->blocks_issued_total - counters->blocks_used_total -
+		counters->blocks_wasted_total;
+	unused = Min(unused, reached - position - 1);
+	counters->blocks_wasted_total += unused;
 	frontier->asked_until = position + 1;
 	pg_atomic_write_u64(&owner->frontier, position + 1);
 }

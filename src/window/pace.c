@@ -57,6 +57,11 @@
  *		  ^                                            `-> LOST -.
  *		  `------------------------------------------------------'
  *
+ * The time is that of the scan, and of what the rest of the plan does with its
+ * rows.  Between two runs of the executor it stands still, if the first came
+ * over LA_LEAST_RUN blocks, and if not goes on, unless the client was waited
+ * for: then the trial begins its state anew.
+ *
  * The grant.  A scan that goes to and fro near the order of the table looks
  * like one that goes forward for some hundred blocks, and to the kernel like
  * one that jumps: nearly every read waits.  Who has waited at more than
@@ -174,6 +179,8 @@ la_pace_enter_trial(LaPace *pace, LaTrial trial)
 	pace->trial_reads = 0;
 	pace->trial_waits = 0;
 	pace->trial_start_ns = 0;
+	pace->trial_run = 0;
+	pace->is_paused = false;
 }
 
 /*
@@ -399,14 +406,57 @@ la_pace_clock(LaPace *pace, int64 now_ns, int64 busy_ns)
 }
 
 /*
- * Time has passed outside the executor: what is being measured is void.
+ * Is time being measured?
+ */
+static inline bool
+la_pace_is_timed(const LaPace *pace)
+{
+	return pace->trial == LA_TRIAL_WATCH || pace->trial == LA_TRIAL_LOOK ||
+		pace->trial == LA_TRIAL_LOOK_RAMP;
+}
+
+/*
+ * Time has passed that is not the scan's: what is being measured is void,
+ * unless it was paused.
  */
 void
 la_pace_interrupted(LaPace *pace)
 {
-	if (pace->trial == LA_TRIAL_WATCH || pace->trial == LA_TRIAL_LOOK ||
-		pace->trial == LA_TRIAL_LOOK_RAMP)
+	if (la_pace_is_timed(pace) && !pace->is_paused)
 		la_pace_enter_trial(pace, pace->trial);
+}
+
+/*
+ * The executor goes back to its caller.  Returns true if the pace wants to know
+ * the time, so as not to measure what passes until the scan goes on; then call
+ * la_pace_pause(), and la_pace_resume() when it does.  What passes after a
+ * short run is measured, or makes void what was: la_pace_interrupted().
+ */
+bool
+la_pace_run_ends(LaPace *pace)
+{
+	bool		is_long = pace->trial_reads - pace->trial_run >= LA_LEAST_RUN;
+
+	pace->trial_run = pace->trial_reads;
+	return is_long && la_pace_is_timed(pace) && pace->trial_start_ns != 0 &&
+		!pace->is_paused;
+}
+
+void
+la_pace_pause(LaPace *pace, int64 now_ns, int64 busy_ns)
+{
+	pace->is_paused = true;
+	pace->paused_ns = now_ns;
+	pace->paused_busy_ns = busy_ns;
+}
+
+void
+la_pace_resume(LaPace *pace, int64 now_ns, int64 busy_ns)
+{
+	Assert(pace->is_paused);
+	pace->is_paused = false;
+	pace->trial_start_ns += now_ns - pace->paused_ns;
+	pace->trial_start_busy_ns += busy_ns - pace->paused_busy_ns;
 }
 
 /*

@@ -71,6 +71,10 @@ typedef struct LaPace
 	int			hold;			/* how long the next LOST lasts, in reads */
 	int64		trial_start_ns; /* 0: not yet known */
 	int64		trial_start_busy_ns;
+	int			trial_run;		/* trial_reads when this run began */
+	bool		is_paused;		/* time passes that is not the scan's, since: */
+	int64		paused_ns;
+	int64		paused_busy_ns;
 	int64		watch_ns;		/* what WATCH measured */
 
 	/* while watching */
@@ -94,6 +98,9 @@ extern void la_pace_saw_read(LaPace *pace, bool waited);
 extern bool la_pace_read(LaPace *pace, int nreads, bool waited);
 extern bool la_pace_clock(LaPace *pace, int64 now_ns, int64 busy_ns);
 extern void la_pace_interrupted(LaPace *pace);
+extern bool la_pace_run_ends(LaPace *pace);
+extern void la_pace_pause(LaPace *pace, int64 now_ns, int64 busy_ns);
+extern void la_pace_resume(LaPace *pace, int64 now_ns, int64 busy_ns);
 extern void la_pace_stopped(LaPace *pace);
 extern bool la_pace_watch(LaPace *pace, bool waited);
 extern bool la_pace_at_once(const LaPace *pace);
@@ -102,6 +109,13 @@ extern void la_pace_deepen(LaPace *pace);
 extern bool la_pace_wants_probe(LaPace *pace);
 extern bool la_pace_probed(LaPace *pace, bool waited);
 extern bool la_pace_filled(LaPace *pace, int nblocks, int nreads);
+
+/*
+ * Asking for the time, twice, costs as much as a block or two: where a run of
+ * the executor comes over fewer blocks, what passes until the next one is not
+ * left out of what is measured.
+ */
+#define LA_LEAST_RUN		8
 
 /* Two windows of one block. */
 #define LA_LEAST_BOUND		2

@@ -191,6 +191,18 @@ la_times_add(LaTimes *sum, const LaTimes *start, const LaTimes *now)
 }
 
 /*
+ * The scan goes on after la_time_pause().
+ */
+void
+la_time_resume(LaTimeMeter *meter)
+{
+	if (!meter->is_begun || !meter->is_paused)
+		return;
+	la_times_now(&meter->start);
+	meter->is_paused = false;
+}
+
+/*
  * What the scan did while it came over its last "length" blocks, or more.
  * Measures again and again; returns false until there is a result.
  */
@@ -201,11 +213,7 @@ la_time_measure(LaTimeMeter *meter, uint64 position, uint64 length,
 	bool		was_begun = meter->is_begun;
 	LaTimes		now;
 
-	if (was_begun && meter->is_paused)
-	{
-		la_times_now(&meter->start);
-		meter->is_paused = false;
-	}
+	la_time_resume(meter);
 	if (was_begun && position - meter->from < length)
 		return false;
 
@@ -277,7 +285,8 @@ la_idle_processors(const LaTimes *spent)
 }
 
 /*
- * The time that begins is not the scan's, until it is measured again.
+ * The time that begins is not the scan's, until la_time_resume(), or until it
+ * is measured again.
  */
 void
 la_time_pause(LaTimeMeter *meter)

@@ -65,6 +65,7 @@ extern bool la_time_measure(LaTimeMeter *meter, uint64 position,
 							uint64 length, LaTimes *spent);
 extern void la_time_look_around(LaTimeMeter *meter);
 extern void la_time_pause(LaTimeMeter *meter);
+extern void la_time_resume(LaTimeMeter *meter);
 extern double la_idle_processors(const LaTimes *spent);
 extern bool la_waited_much(const LaTimes *spent);
 extern void la_usage(LaUsage *usage);

@@ -163,6 +163,7 @@ def test_protect_time(own_cluster: NewCluster, server: Server, protect: str) -> 
                 assert beside > SHARE / 2
             assert len(rows(idle, "FETCH ALL FROM c")) == ROWS - 5000
             idle.execute("COMMIT")
+        assert 0 <= change.blocks_used <= blocks
         if protect == "1h":
             assert change.blocks_issued <= blocks
         else:

@@ -271,6 +271,48 @@ def test_more_scans_than_slots(cluster: Cluster) -> None:
         scan_cold(connection)
 
 
+def test_scans_that_are_over_keep_nothing(cluster: Cluster) -> None:
+    """Of a plan with many partitions only the scan that runs has a slot of the service."""
+    count = 120
+    with connect(cluster) as connection, connect(cluster) as other:
+        settings(connection, jit="off", max_parallel_workers_per_gather=0, enable_sort="off")
+        connection.execute("CREATE TABLE parted (a int, f text) PARTITION BY RANGE (a)")
+        # A row to a page.
+        connection.execute(
+            f"""
+            DO $$
+            BEGIN
+                FOR i IN 0..{count - 1} LOOP
+                    EXECUTE format('CREATE TABLE part_%1$s PARTITION OF parted'
+                                   ' FOR VALUES FROM (%2$s) TO (%3$s)', i, i * 12, i * 12 + 12);
+                    EXECUTE format('ALTER TABLE part_%1$s ALTER f SET STORAGE plain', i);
+                END LOOP;
+                INSERT INTO parted
+                SELECT g, repeat('x', 5000) FROM generate_series(0, {count} * 12 - 1) g;
+                CREATE INDEX ON parted (a);
+                FOR i IN 0..{count - 1} LOOP
+                    EXECUTE format('ALTER TABLE part_%1$s SET TABLESPACE elsewhere', i);
+                END LOOP;
+            END $$
+            """
+        )
+        serving(connection, enable_mergejoin="off")
+        query = "SELECT a FROM parted WHERE f <> '' ORDER BY a"
+        require_node(connection, query, "Index Scan")
+        last = count * 12 - 4
+        with gained(connection) as change, connection.transaction():
+            connection.execute(f"DECLARE c CURSOR FOR {query}")
+            assert rows(connection, f"FETCH {last} FROM c") == [(n,) for n in range(last)]
+            owners = value(other, "SELECT count(*) FROM pg_stat_lookahead_owners")
+            assert owners <= 2, owners
+            assert rows(connection, "FETCH BACKWARD 30 FROM c") == [
+                (n,) for n in range(last - 2, last - 32, -1)
+            ]
+            assert len(rows(connection, "FETCH ALL FROM c")) == 34
+        assert change.scans >= count
+        assert change.blocks_issued > count
+
+
 def test_reload(own: Cluster) -> None:
     ring = "SELECT max(ring_blocks) FROM pg_stat_lookahead_io"
     with LogWatch(own), connect(own) as connection:

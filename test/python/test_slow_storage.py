@@ -68,6 +68,15 @@ INSERT INTO few SELECT i FROM generate_series(1, 100) i;
 VACUUM (FREEZE, ANALYZE) few
 """
 
+# For one test, a row for each block, in the order of the index.
+LINE = f"""
+CREATE TABLE line (LIKE far) WITH (autovacuum_enabled = off) TABLESPACE slow;
+ALTER TABLE line ALTER f SET STORAGE plain;
+INSERT INTO line SELECT i, repeat('x', 5000) FROM generate_series(1, {ROWS}) i;
+CREATE INDEX line_a ON line (a);
+VACUUM (FREEZE, ANALYZE) line
+"""
+
 BITMAP_SCANS = {**INDEX_SCANS, "enable_bitmapscan": "on", "enable_indexscan": "off"}
 
 # name: (settings, node, index, query, answer)
@@ -239,6 +248,76 @@ def test_begins_again(slow: Cluster, server: Server) -> None:
     assert 0 < change.blocks_hit < (last - first) / 3
     # Of the others, nearly all were read ahead; after such a rest a call in 256 is looked at.
     assert change.blocks_used > (first - 1) + (ROWS - last) - 500
+
+
+# A function may come for the rows of a cursor one by one, or, in a loop, some at a time.
+ONE_BY_ONE = """
+CREATE FUNCTION one_by_one(query text) RETURNS int LANGUAGE plpgsql AS $$
+DECLARE c refcursor; r record; n int := 0;
+BEGIN
+    OPEN c FOR EXECUTE query;
+    LOOP
+        FETCH c INTO r;
+        EXIT WHEN NOT FOUND;
+        n := n + 1;
+    END LOOP;
+    RETURN n;
+END $$;
+CREATE FUNCTION in_a_loop(query text) RETURNS int LANGUAGE plpgsql AS $$
+DECLARE r record; n int := 0;
+BEGIN
+    FOR r IN EXECUTE query LOOP
+        n := n + 1;
+    END LOOP;
+    RETURN n;
+END $$
+"""
+
+
+def fetched(connection: Connection, query: str, how: str) -> int:
+    """Return how many rows come, in one of the ways above."""
+    if how != "client":
+        function = "one_by_one" if how == "function" else "in_a_loop"
+        return int(value(connection, f"SELECT {function}(%s)", (query,)))
+    found = 0
+    with connection.transaction():
+        connection.execute(f"DECLARE c CURSOR FOR {query}")
+        while some := rows(connection, "FETCH 20 FROM c"):
+            found += len(some)
+    return found
+
+
+@pytest.mark.parametrize("how", ["client", "function", "loop"])
+@pytest.mark.parametrize("name", ["sequential", "in_order", "bitmap"])
+def test_cursors(slow: Cluster, server: Server, name: str, how: str) -> None:
+    """What is measured by the clock before look-ahead begins goes on from one FETCH to the next."""
+    need(server, name)
+    if name == "bitmap" and (server.major < 18 or how == "client"):
+        pytest.skip("nothing is measured, or the server keeps ahead of such a client")
+    with connect(slow) as connection:
+        if value(connection, "SELECT to_regproc('one_by_one')") is None:
+            connection.execute(ONE_BY_ONE)
+        if value(connection, "SELECT to_regclass('line')") is None:
+            script(connection, LINE)
+    make_cold(slow)
+    with LogWatch(slow), connect(slow) as connection:
+        planner, node, query = {
+            "sequential": (SEQUENTIAL_SCANS, "Seq Scan", "SELECT a, f FROM far"),
+            "in_order": (INDEX_SCANS, "Index Scan", "SELECT a, f FROM line ORDER BY a"),
+            "bitmap": (BITMAP_SCANS, "Bitmap Heap Scan", "SELECT a, f FROM far WHERE a > 0"),
+        }[name]
+        if server.major < 18:
+            until_served(connection)
+        settings(connection, **planner, cursor_tuple_fraction=1)
+        assert rows(connection, "SELECT count(*) FROM few") == [(100,)]
+        require_node(connection, query, node)
+        table = "line" if name == "in_order" else "far"
+        with gained(connection) as change:
+            assert fetched(connection, query, how) == ROWS
+        counted = "SELECT coalesce(sum(blocks_issued), 0) FROM pg_stat_lookahead WHERE relname = %s"
+        assert change.scans > 0
+        assert value(connection, counted, (table,)) > ROWS / 4
+        assert not change.errors
 
 
 @pytest.mark.parametrize("direction", ["ASC", "DESC"])
