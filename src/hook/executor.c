@@ -11,8 +11,8 @@
  *	Start	register them				before: set a COPY aside
  *										watch the tables of this plan
  *	CheckPerms							a COPY has opened its table
- *	Run		pause: no pin survives		around it: a load, if the rows go to
- *										a table, and INSERT's target page
+ *	Run		before: resume; then pause,	around it: a load, if the rows go to
+ *			so that no pin survives		a table, and INSERT's target page
  *	Finish	end the work
  *	End		before: the same, unless	before: look where a single row went,
  *			Finish was not called;		close what was opened

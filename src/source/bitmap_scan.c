@@ -184,7 +184,8 @@ struct LaBitmapScan
 
 	/* what was seen of use */
 	int64		visited;		/* blocks, in all rounds */
-	int64		run_from;		/* that, when the executor was away last */
+	int64		run_from;		/* that, when the executor went away last */
+	int64		away_reads;		/* la_blocks_read() then */
 	LaTimeMeter meter;			/* where there is a stream */
 	int64		hold_until;		/* do not start before so many */
 	int			hold;			/* how long the next rest will be */
@@ -200,13 +201,14 @@ struct LaBitmapScan
 static LaByAddress la_nodes;	/* those without a filter */
 
 static void la_bitmap_scan_pause(LaFollowed *followed);
-static void la_bitmap_scan_interrupted(LaFollowed *followed);
+static void la_bitmap_scan_resume(LaFollowed *followed,
+								  bool client_was_waited_for);
 static void la_bitmap_scan_finish(LaFollowed *followed);
 static void la_bitmap_scan_forget(LaFollowed *followed);
 
 static const LaFollowedOps la_bitmap_scan_ops = {
 	.pause = la_bitmap_scan_pause,
-	.interrupted = la_bitmap_scan_interrupted,
+	.resume = la_bitmap_scan_resume,
 	.finish = la_bitmap_scan_finish,
 	.forget = la_bitmap_scan_forget,
 };
@@ -675,6 +677,8 @@ la_bitmap_moved(LaBitmapScan *scan)
 	if (scan->state == LA_BITMAP_OUT)
 		return;
 	scan->visited++;
+	if (unlikely(scan->meter.is_paused))
+		la_time_resume(&scan->meter);
 	if (!scan->has_begun)
 	{
 		la_bitmap_begins(scan);
@@ -819,16 +823,20 @@ la_bitmap_scan_pause(LaFollowed *followed)
 	scan->run_from = scan->visited;
 	if (scan->base.window != NULL)
 		la_window_pause(scan->base.window);
+	scan->away_reads = la_blocks_read();
 }
 
 /*
- * Its client was waited for.
+ * The executor is back.
  */
 static void
-la_bitmap_scan_interrupted(LaFollowed *followed)
+la_bitmap_scan_resume(LaFollowed *followed, bool client_was_waited_for)
 {
 	LaBitmapScan *scan = (LaBitmapScan *) followed;
 
+	scan->reads += la_blocks_read() - scan->away_reads;
+	if (!client_was_waited_for)
+		return;
 	scan->is_stale = true;
 	if (!scan->meter.is_paused)
 		scan->meter.is_begun = false;

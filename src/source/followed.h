@@ -27,12 +27,12 @@ typedef struct LaFollowedOps
 	void		(*pause) (LaFollowed *followed);
 
 	/*
-	 * The executor is back, and the client was waited for meanwhile; NULL:
-	 * nothing is measured by the clock.  Without this it is back, too, where
-	 * something else of the same statement has run: a function's loop over the
-	 * rows, which is the scan's business as the rest of a plan is.
+	 * The executor is back: what was read meanwhile is not the scan's.  Was the
+	 * client waited for, too?  If not, what has run of the same statement (a
+	 * function that loops over the rows, say) is the scan's business as the
+	 * rest of a plan is, as far as time goes.
 	 */
-	void		(*interrupted) (LaFollowed *followed);
+	void		(*resume) (LaFollowed *followed, bool client_was_waited_for);
 
 	/* The node will not be run again: end the work, so that counters add up. */
 	void		(*finish) (LaFollowed *followed);

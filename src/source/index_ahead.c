@@ -379,6 +379,14 @@ la_index_ahead_turn(LaIndexScan *scan, ScanDirection direction)
 	{
 		la_seek_again(scan);
 		scan->replay_until = 0;
+		/* A new scout need not seek: it begins where the scan does. */
+		if (scan->is_at_end && scan->base.window == NULL)
+		{
+			scan->target.base = direction;
+			scan->target.position = 0;
+			scan->mark_position = 0;
+			scan->reopen_at = 0;
+		}
 		if (scan->state != LA_SCAN_OUT)
 			la_index_ahead_enter(scan, LA_SCAN_WATCHING);
 	}
@@ -396,6 +404,7 @@ la_index_ahead_at_end(LaIndexScan *scan)
 {
 	la_seek_again(scan);
 	scan->current = InvalidBlockNumber;
+	scan->is_at_end = true;
 	if (scan->state != LA_SCAN_OUT)
 		la_index_ahead_enter(scan, LA_SCAN_WATCHING);
 	if (scan->is_repeated)

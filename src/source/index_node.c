@@ -449,8 +449,7 @@ la_index_node_next(LaIndexNode *node, ScanDirection direction)
 
 /*
  * A scan that is followed starts again.  If it has read nothing for some
- * rounds, and nothing is left of what it looked ahead with, it is back in the
- * first stage.
+ * rounds it is back in the first stage.
  */
 static void
 la_index_node_restart_followed(LaIndexNode *node)
@@ -463,7 +462,8 @@ la_index_node_restart_followed(LaIndexNode *node)
 	node->cached_starts = reads == node->start_reads ?
 		node->cached_starts + 1 : 0;
 	node->start_reads = reads;
-	if (node->cached_starts < LA_ASIDE_STARTS || !la_index_scan_is_blank(scan))
+	if (node->cached_starts < LA_ASIDE_STARTS ||
+		!la_index_scan_set_aside(scan))
 		return;
 	node->aside = scan;
 	node->scan = NULL;

@@ -35,11 +35,13 @@ typedef struct LaIndexNode
 
 	LaIndexAm  *am;				/* valid while bound */
 
-	/* the first stage, see index_node.c; valid while there is no scan */
+	/* the first stage, see index_node.c; valid while there is no scan, but
+	 * for the starts, which go on while there is */
 	int64		cached_reads;	/* start.reads_first if the scan is a B-tree's
 								 * and its last call found an entry, or -1 */
 	LaIndexStart start;
-	int64		starts;			/* of the scan; not of one that is trusted */
+	int64		starts;			/* of the scan; not of one that is trusted; of
+								 * one that is set aside once more */
 	int64		start_reads;	/* blocks read by this backend, at the last */
 	int			cached_starts;	/* in a row, between which nothing was read */
 	bool		is_trusted;		/* see index_am.c */

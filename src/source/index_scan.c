@@ -101,12 +101,13 @@
 #define LA_AM_SAMPLE		16
 
 static void la_index_scan_pause(LaFollowed *followed);
-static void la_index_scan_interrupted(LaFollowed *followed);
+static void la_index_scan_resume(LaFollowed *followed,
+								 bool client_was_waited_for);
 static void la_index_scan_finish(LaFollowed *followed);
 
 static const LaFollowedOps la_index_scan_ops = {
 	.pause = la_index_scan_pause,
-	.interrupted = la_index_scan_interrupted,
+	.resume = la_index_scan_resume,
 	.finish = la_index_scan_finish,
 };
 
@@ -179,10 +180,11 @@ la_open_gap(LaIndexScan *scan)
 {
 	scan->gap_open = true;
 	scan->gap_reads = la_blocks_read();
-	scan->gap_timed = scan->has_read &&
-		!(scan->is_dear && la_is_resident(scan));
+	scan->gap_timed = scan->has_read;
+	scan->gap_is_others = scan->is_dear && scan->has_read &&
+		la_is_resident(scan);
 
-	if (!scan->gap_timed)
+	if (!scan->gap_timed || scan->gap_is_others)
 		return;
 
 	/*
@@ -218,6 +220,8 @@ la_judge_gap(LaIndexScan *scan)
 	int			nreads;
 	int64		ns = 0;
 
+	if (unlikely(scan->pace.is_paused))
+		la_pace_resume(&scan->pace, la_wall_ns(), la_busy_ns());
 	scan->hits = missed ? 0 : Min(scan->hits + 1, LA_HITS_UNCLOCKED);
 	if (scan->gap_timed && scan->gap_clocked)
 	{
@@ -298,6 +302,12 @@ la_close_gap(LaIndexScan *scan)
 	int			limit;
 
 	scan->gap_open = false;
+	if (unlikely(scan->gap_is_others))
+	{
+		scan->gap_is_others = false;
+		scan->gap_clocked = false;
+		scan->gap_reads = scan->reads_told = la_blocks_read();
+	}
 	if ((scan->gap_timed && scan->gap_clocked) ||
 		la_blocks_read() != scan->gap_reads)
 	{
@@ -519,6 +529,8 @@ la_arrive(LaIndexScan *scan, ScanDirection direction, bool found)
 		scan->target.position <= scan->replay_until)
 		return true;
 
+	scan->is_at_end = false;
+
 	/* A scan that has read nothing yet: all is cached, so far. */
 	if (scan->state == LA_SCAN_WATCHING && !scan->has_read &&
 		!la_pace_at_once(&scan->pace))
@@ -606,7 +618,8 @@ la_index_scan_restart(LaIndexScan *scan)
 	scan->mark_position = 0;
 	scan->replay_until = 0;
 	scan->reopen_at = 0;
-	scan->gap_open = false;
+	scan->gap_open = scan->gap_is_others = false;
+	scan->is_at_end = false;
 	scan->skip = 0;
 	scan->cached = 0;
 	scan->has_read = false;
@@ -682,6 +695,22 @@ la_index_scan_restore(LaIndexScan *scan)
 }
 
 /*
+ * The scan has just been restarted, and need not be followed any more for now.
+ * Returns false if that is not for a scan of its kind.
+ */
+bool
+la_index_scan_set_aside(LaIndexScan *scan)
+{
+	if (scan->state != LA_SCAN_WATCHING || scan->is_dear ||
+		la_pace_at_once(&scan->pace) || scan->desc->parallel_scan != NULL)
+		return false;
+	la_index_ahead_end(scan);
+	if (scan->target.leaf != NULL)
+		la_leaf_scan_rest(scan->target.leaf);
+	return true;
+}
+
+/*
  * amendscan: the node is done with its descriptor.
  */
 void
@@ -703,18 +732,25 @@ la_index_scan_pause(LaFollowed *followed)
 	la_unskip(scan);
 	if (scan->gap_open)
 		la_close_gap(scan);		/* a client that fetches row by row */
+	la_index_ahead_pause(scan);
 	if (la_pace_run_ends(&scan->pace))
 		la_pace_pause(&scan->pace, la_wall_ns(), la_busy_ns());
-	la_index_ahead_pause(scan);
+	scan->away_reads = la_blocks_read();
 }
 
 /*
- * Its client was waited for.
+ * The executor is back.
  */
 static void
-la_index_scan_interrupted(LaFollowed *followed)
+la_index_scan_resume(LaFollowed *followed, bool client_was_waited_for)
 {
-	la_pace_interrupted(&((LaIndexScan *) followed)->pace);
+	LaIndexScan *scan = (LaIndexScan *) followed;
+	int64		nreads = la_blocks_read() - scan->away_reads;
+
+	scan->reads_told += nreads;
+	scan->reads_seen += nreads;
+	if (client_was_waited_for && !scan->pace.is_paused)
+		la_pace_interrupted(&scan->pace);
 }
 
 /*

@@ -73,10 +73,13 @@ typedef struct LaIndexScan
 	int64		reopen_at;		/* no new scout before this position */
 	bool		start_wanted;	/* the pace has said so */
 	bool		is_repeated;	/* started again, or goes on after its end */
+	bool		is_at_end;		/* there was no further entry */
 
 	/* the gap between the return of an entry and the next call */
 	bool		gap_timed;
 	bool		gap_clocked;	/* gap_start is known */
+	bool		gap_is_others;	/* the block is there: who waits waits for what
+								 * the rest of the plan does */
 	bool		has_read;		/* some block of this (re)scan was read */
 	int			cached;			/* gaps in a row without a read, saturating */
 	int			hits;			/* the same, of gaps with the clock */
@@ -87,6 +90,7 @@ typedef struct LaIndexScan
 	int64		gap_reads;		/* blocks read by this backend, at its start */
 	int64		reads_seen;		/* the same when we looked last */
 	int64		reads_told;		/* the same when the pace was told last */
+	int64		away_reads;		/* the same when the executor went away last */
 	instr_time	gap_start;
 
 	/* what the access method costs, if it is dear: see la_am_is_worth_it() */
@@ -114,17 +118,6 @@ typedef struct LaIndexStart
 } LaIndexStart;
 
 /*
- * Is there nothing to be kept of a scan that has just been restarted?
- */
-static inline bool
-la_index_scan_is_blank(const LaIndexScan *scan)
-{
-	return scan->state == LA_SCAN_WATCHING && !scan->is_dear &&
-		!la_pace_at_once(&scan->pace) && scan->base.window == NULL &&
-		(scan->target.leaf == NULL || scan->target.leaf->base.window == NULL);
-}
-
-/*
  * Ask the access method, by way of who follows the leaf pages.
  */
 static inline bool
@@ -147,6 +140,7 @@ extern void la_index_scan_catch_up(LaIndexScan *scan,
 extern void la_index_scan_go_on(LaIndexScan *scan, ScanDirection direction);
 extern void la_index_scan_mark(LaIndexScan *scan);
 extern void la_index_scan_restore(LaIndexScan *scan);
+extern bool la_index_scan_set_aside(LaIndexScan *scan);
 extern void la_index_scan_end(LaIndexScan *scan);
 
 #endif							/* LA_INDEX_SCAN_H */

@@ -123,13 +123,14 @@ int64		la_leaf_own_reads = 0;
 static LaByAddress la_bitmaps;
 
 static void la_leaf_scan_pause(LaFollowed *followed);
-static void la_leaf_scan_interrupted(LaFollowed *followed);
+static void la_leaf_scan_resume(LaFollowed *followed,
+								bool client_was_waited_for);
 static void la_leaf_scan_finish(LaFollowed *followed);
 static void la_leaf_scan_forget(LaFollowed *followed);
 
 static const LaFollowedOps la_leaf_scan_ops = {
 	.pause = la_leaf_scan_pause,
-	.interrupted = la_leaf_scan_interrupted,
+	.resume = la_leaf_scan_resume,
 	.finish = la_leaf_scan_finish,
 	.forget = la_leaf_scan_forget,
 };
@@ -293,6 +294,7 @@ la_leaf_drop(LaLeafScan *leaf)
 void
 la_leaf_scan_restart(LaLeafScan *leaf, IndexScanDesc desc)
 {
+	leaf->starts++;
 	if (leaf->state == LA_LEAF_OUT)
 		return;
 	la_leaf_drop(leaf);
@@ -840,6 +842,8 @@ la_leaf_scan_bitmap(LaLeafScan *leaf, IndexScanDesc desc, TIDBitmap *tbm)
 			nentries++;
 		}
 	}
+	if (leaf->starts == 1)
+		la_leaf_scan_rest(leaf);
 	return nentries;
 }
 
@@ -856,19 +860,23 @@ la_leaf_scan_pause(LaFollowed *followed)
 {
 	LaLeafScan *leaf = (LaLeafScan *) followed;
 
-	if (la_pace_run_ends(&leaf->pace))
-		la_pace_pause(&leaf->pace, la_wall_ns(), la_busy_ns());
 	if (leaf->base.window != NULL)
 		la_window_pause(leaf->base.window);
+	if (la_pace_run_ends(&leaf->pace))
+		la_pace_pause(&leaf->pace, la_wall_ns(), la_busy_ns());
 }
 
 /*
- * Its client was waited for.
+ * The executor is back.  Pages are counted by call, so what was read meanwhile
+ * is none of them.
  */
 static void
-la_leaf_scan_interrupted(LaFollowed *followed)
+la_leaf_scan_resume(LaFollowed *followed, bool client_was_waited_for)
 {
-	la_pace_interrupted(&((LaLeafScan *) followed)->pace);
+	LaLeafScan *leaf = (LaLeafScan *) followed;
+
+	if (client_was_waited_for && !leaf->pace.is_paused)
+		la_pace_interrupted(&leaf->pace);
 }
 
 /*

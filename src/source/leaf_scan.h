@@ -45,6 +45,7 @@ typedef struct LaLeafScan
 	/* set by la_leaf_scan_register(), immutable */
 	MemoryContext query_context;
 	LimitState *limit;			/* stops the scan after its rows, or NULL */
+	int64		starts;			/* times that the scan began */
 	IndexScanDesc bitmap_desc;	/* if it is a bitmap index scan's, or NULL */
 
 	/*

@@ -8,6 +8,7 @@
  *	begin		its plan is ready: plan_walk.c registers each scan that can
  *				be followed
  *	pause		the executor goes back to its caller: no pin of ours survives
+ *	resume		it is back
  *	finish		the plan will not be run again: end the work
  *	report		it ends: add up what was counted
  *
@@ -158,17 +159,18 @@ void
 la_query_resume(const QueryDesc *desc)
 {
 	LaQuery    *query = la_query_of(desc->estate);
+	bool		client_was_waited_for;
 	dlist_iter	iter;
 
-	if (query == NULL || query->scans.runs == 0 ||
-		query->statement_start == GetCurrentStatementStartTimestamp())
+	if (query == NULL || query->scans.runs == 0)
 		return;
+	client_was_waited_for =
+		query->statement_start != GetCurrentStatementStartTimestamp();
 	dlist_foreach(iter, &query->scans.list)
 	{
 		LaFollowed *scan = dlist_container(LaFollowed, query_link, iter.cur);
 
-		if (scan->ops->interrupted != NULL)
-			scan->ops->interrupted(scan);
+		scan->ops->resume(scan, client_was_waited_for);
 	}
 }
 

@@ -241,6 +241,7 @@ typedef struct LaSeqScan
 	uint64		hold;			/* blocks that it rested for the last time */
 	uint64		hold_until;		/* position up to which it rests */
 	uint64		run_from;		/* position when the executor was away last */
+	int64		away_reads;		/* la_blocks_read() then */
 	bool		is_paused;		/* it was, and the scan has not gone on yet */
 	bool		has_waited;		/* before that, and it was not looked at yet */
 	bool		has_read;		/* since it was looked at */
@@ -264,13 +265,14 @@ static struct
 
 static TupleTableSlot *la_ExecSeqScan(PlanState *pstate);
 static void la_seq_scan_pause(LaFollowed *followed);
-static void la_seq_scan_interrupted(LaFollowed *followed);
+static void la_seq_scan_resume(LaFollowed *followed,
+							   bool client_was_waited_for);
 static void la_seq_scan_finish(LaFollowed *followed);
 static void la_seq_scan_forget(LaFollowed *followed);
 
 static const LaFollowedOps la_seq_scan_ops = {
 	.pause = la_seq_scan_pause,
-	.interrupted = la_seq_scan_interrupted,
+	.resume = la_seq_scan_resume,
 	.finish = la_seq_scan_finish,
 	.forget = la_seq_scan_forget,
 };
@@ -842,9 +844,7 @@ la_seq_next_seen(SeqScanState *node)
 	Assert(scan != NULL);
 	if (unlikely(scan->is_paused))
 	{
-		/* What was read meanwhile is not the scan's. */
 		scan->is_paused = false;
-		scan->reads = la_blocks_read();
 		la_time_resume(&scan->meter);
 	}
 	if (!table_scan_getnextslot(scandesc, direction, slot))
@@ -1019,6 +1019,7 @@ la_seq_scan_pause(LaFollowed *followed)
 {
 	LaSeqScan  *scan = (LaSeqScan *) followed;
 
+	scan->away_reads = la_blocks_read();
 	/* Of one that is left alone it matters only whether something is read. */
 	if (!scan->has_begun || scan->is_paused || scan->state == LA_SEQ_SPARSE)
 		return;
@@ -1031,16 +1032,18 @@ la_seq_scan_pause(LaFollowed *followed)
 }
 
 /*
- * Its client was waited for.  What was measured is void where that is part of
- * it; a scan that was to look ahead because it computes cannot be judged by
- * that any more, and has little to win.
+ * The executor is back.  Where its client was waited for, and that is part of
+ * what was measured, that is void; a scan that was to look ahead because it
+ * computes cannot be judged any more, and has little to win.
  */
 static void
-la_seq_scan_interrupted(LaFollowed *followed)
+la_seq_scan_resume(LaFollowed *followed, bool client_was_waited_for)
 {
 	LaSeqScan  *scan = (LaSeqScan *) followed;
 
-	if (!scan->has_begun || scan->state == LA_SEQ_SPARSE)
+	scan->reads += la_blocks_read() - scan->away_reads;
+	if (!client_was_waited_for || !scan->has_begun ||
+		scan->state == LA_SEQ_SPARSE)
 		return;
 	scan->sleeps = la_sleeps();
 	if (!scan->meter.is_begun || scan->meter.is_paused)

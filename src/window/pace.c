@@ -416,13 +416,12 @@ la_pace_is_timed(const LaPace *pace)
 }
 
 /*
- * Time has passed that is not the scan's: what is being measured is void,
- * unless it was paused.
+ * Time has passed that is not the scan's: what is being measured is void.
  */
 void
 la_pace_interrupted(LaPace *pace)
 {
-	if (la_pace_is_timed(pace) && !pace->is_paused)
+	if (la_pace_is_timed(pace))
 		la_pace_enter_trial(pace, pace->trial);
 }
 

@@ -94,7 +94,7 @@ def carry_out(cluster: Cluster, commands: Sequence[str]) -> None:
     for command in commands:
         if command == RELOAD:
             reload(cluster)
-        elif command.endswith(";"):
+        elif ";" in command:
             cluster.psql(command)
         else:
             restart(cluster, command)

@@ -494,3 +494,36 @@ def test_stops_at_once(own_cluster: NewCluster) -> None:
         assert time.monotonic() - began < AT_ONCE_SECONDS
         for thread in threads:
             thread.join(60)
+
+
+POINTS = """
+CREATE TABLE points (p point, k int) WITH (autovacuum_enabled = off);
+INSERT INTO points SELECT point(i * 7919 % 3001, i * 104729 % 2003), i
+  FROM generate_series(1, 2000) i;
+CREATE INDEX points_p ON points USING gist (p);
+VACUUM (FREEZE, ANALYZE) points
+"""
+
+
+def test_others_wait(slow: Cluster) -> None:
+    """A search for neighbours is not made twice because the rest of the plan waits."""
+    near = "SELECT p, k FROM points ORDER BY p <-> point '(0,0)' OFFSET 0"
+    query = (
+        "SELECT count(*) FROM (SELECT far.f FROM points JOIN far ON far.a = points.k"
+        " ORDER BY points.p <-> point '(0,0)' LIMIT 300) s"
+    )
+    with connect(slow) as connection:
+        if value(connection, "SELECT to_regclass('points')") is None:
+            script(connection, POINTS)
+    make_cold(slow)
+    with LogWatch(slow), connect(slow) as connection:
+        settings(connection, **INDEX_SCANS, enable_hashjoin="off", enable_mergejoin="off",
+                 enable_material="off", enable_memoize="off", enable_sort="off")  # fmt: skip
+        require_node(connection, query, "Index Scan", "points_p")
+        require_node(connection, query, "Index Scan", "far_a")
+        settings(connection, pg_lookahead__enabled="off")
+        assert value(connection, f"SELECT count(*) FROM ({near}) s") == 2000
+        settings(connection, pg_lookahead__enabled="on")
+        assert value(connection, query) == 300
+        scans = "SELECT coalesce(sum(scans), 0) FROM pg_stat_lookahead WHERE relname = 'points'"
+        assert value(connection, scans) == 0
