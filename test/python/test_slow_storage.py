@@ -509,7 +509,7 @@ def test_others_wait(slow: Cluster) -> None:
     """A search for neighbours is not made twice because the rest of the plan waits."""
     near = "SELECT p, k FROM points ORDER BY p <-> point '(0,0)' OFFSET 0"
     query = (
-        "SELECT count(*) FROM (SELECT far.f FROM points JOIN far ON far.a = points.k"
+        "SELECT count(f) FROM (SELECT far.f FROM points JOIN far ON far.a = points.k"
         " ORDER BY points.p <-> point '(0,0)' LIMIT 300) s"
     )
     with connect(slow) as connection:
