@@ -455,19 +455,15 @@ static void
 la_index_node_restart_followed(LaIndexNode *node)
 {
 	LaIndexScan *scan = node->scan;
-	int64		reads = la_blocks_read();
 
-	scan->is_repeated = node->starts++ > 0;
+	scan->is_repeated = node->starts > 0;
 	la_index_scan_restart(scan);
-	node->cached_starts = reads == node->start_reads ?
-		node->cached_starts + 1 : 0;
-	node->start_reads = reads;
+	la_index_node_restart_first(node);
 	if (node->cached_starts < LA_ASIDE_STARTS ||
 		!la_index_scan_set_aside(scan))
 		return;
 	node->aside = scan;
 	node->scan = NULL;
-	la_index_node_restart_first(node);
 }
 
 /*

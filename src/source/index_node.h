@@ -40,8 +40,7 @@ typedef struct LaIndexNode
 	int64		cached_reads;	/* start.reads_first if the scan is a B-tree's
 								 * and its last call found an entry, or -1 */
 	LaIndexStart start;
-	int64		starts;			/* of the scan; not of one that is trusted; of
-								 * one that is set aside once more */
+	int64		starts;			/* of the scan; not of one that is trusted */
 	int64		start_reads;	/* blocks read by this backend, at the last */
 	int			cached_starts;	/* in a row, between which nothing was read */
 	bool		is_trusted;		/* see index_am.c */
@@ -88,8 +87,9 @@ la_index_node_is_cached(const LaIndexNode *node, ScanDirection direction)
 }
 
 /*
- * amrescan in the first stage.  All else of "start" is set by the first call of
- * amgettuple, and means nothing before.
+ * amrescan in the first stage; of a scan that is followed, too, so that the
+ * starts go on and it can be back there.  All else of "start" is set by the
+ * first call of amgettuple, and means nothing before.
  */
 static inline void
 la_index_node_restart_first(LaIndexNode *node)
