@@ -98,11 +98,10 @@ ACCEPTED = (
 
 # What a life leaves in the log when it ends in this way.
 CRASH = (
-    "terminated by signal|terminating (connection|background worker)|the database system is|WARNING:  (worker|aborting)"
-    "|canceling|invalid record|unexpected directory entry|could not (receive|send|open|connect)"
-    "|background worker .* exited|terminating walreceiver|replication terminated"
-    "|there is already a transaction|there is no transaction|conflict with recovery"
-    "|skipping reindex of invalid index|in WAL segment"
+    "terminated by signal|terminating|the database system is|WARNING:  (worker|aborting)"
+    "|canceling|invalid record|in WAL segment|unexpected directory entry|replication terminated"
+    "|could not (receive|send|open|connect)|background worker .* exited|conflict with recovery"
+    "|there is already a transaction|there is no transaction|skipping reindex of invalid index"
 )
 
 INDEXES = {
