@@ -66,7 +66,7 @@ la_worker_owner(LaWindow *window)
 		return NULL;
 	la_owner_target_of(&target, window->rel, MAIN_FORKNUM);
 	target.most_ahead = 2 * window->limit;
-	if (la_owner_begin(&state->ref, &target, 0))
+	if (la_owner_begin(&state->ref, &target, 0, false))
 		return &state->ref;
 	state->retry_us = now + LA_OWNER_RETRY_US;
 	return NULL;

@@ -86,23 +86,45 @@ la_owner_target_of(LaTarget *target, Relation rel, ForkNumber fork)
 }
 
 /*
+ * How many of the slots may one of this kind have?
+ */
+static int
+la_owner_slots(const LaTarget *target, bool is_reserved)
+{
+	if (is_reserved)
+		return LA_RESERVED_OWNERS;
+	return LA_MAX_OWNERS - (target->most_ahead > 0 ? LA_SPARE_OWNERS : 0);
+}
+
+/*
+ * Count a scan that got no slot, unless it has another way: those with a window
+ * (index scans, leaf pages, bitmaps), for which method/worker.c advises the
+ * kernel, and those that ask again when they begin.
+ */
+static void
+la_owner_refused(const LaTarget *target, bool is_reserved)
+{
+	if (target->most_ahead == 0 && !is_reserved)
+		pg_atomic_fetch_add_u64(&la_service->owners_refused, 1);
+}
+
+/*
  * Begin to use a slot.  The caller holds a lock on the relation, and calls
  * la_owner_end() before it gives that up; an abort does it for it.
  *
- * Returns false if all slots are taken, which is counted.  One with a window
- * (index scans, leaf pages, bitmaps) may not have the last slots, and is not
- * counted: method/worker.c advises the kernel then.
+ * Returns false if all slots are taken that it may have.  It may be reserved
+ * for a scan that has not begun.
  *
  * If another scan of the relation has the same key, a process that looks for a
  * slot could belong to either, and would move the position of the wrong one.
  * So it finds neither, for as long as both are there and after.
  */
 bool
-la_owner_begin(LaOwnerRef *ref, const LaTarget *target, uint64 key)
+la_owner_begin(LaOwnerRef *ref, const LaTarget *target, uint64 key,
+			   bool is_reserved)
 {
 	LaOwner    *owner = NULL;
-	bool		has_window = target->most_ahead > 0;
-	int			nslots = LA_MAX_OWNERS - (has_window ? LA_SPARE_OWNERS : 0);
+	int			nslots = la_owner_slots(target, is_reserved);
 	bool		is_ambiguous = false;
 
 	ref->owner = NULL;
@@ -110,20 +132,19 @@ la_owner_begin(LaOwnerRef *ref, const LaTarget *target, uint64 key)
 		return false;
 	if (la_nbegun >= nslots)
 	{
-		if (!has_window)
-			pg_atomic_fetch_add_u64(&la_service->owners_refused, 1);
+		la_owner_refused(target, is_reserved);
 		return false;
 	}
 	la_owners_have_end();
 
 	LWLockAcquire(la_service->lock, LW_EXCLUSIVE);
-	for (int i = 0; i < nslots; i++)
+	for (int i = 0; i < LA_MAX_OWNERS; i++)
 	{
 		LaOwner    *candidate = &la_service->owners[i];
 
 		if (!la_is_in_use(pg_atomic_read_u32(&candidate->generation)))
 		{
-			if (owner == NULL)
+			if (owner == NULL && i < nslots)
 				owner = candidate;
 		}
 		else if (key != 0 && la_has_key(candidate, target, key))
@@ -148,8 +169,7 @@ la_owner_begin(LaOwnerRef *ref, const LaTarget *target, uint64 key)
 
 	if (owner == NULL)
 	{
-		if (!has_window)
-			pg_atomic_fetch_add_u64(&la_service->owners_refused, 1);
+		la_owner_refused(target, is_reserved);
 		return false;
 	}
 	la_begun[la_nbegun++] = *ref;

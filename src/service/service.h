@@ -38,6 +38,13 @@
 /* Scans with a window leave so many of them to others: they can do without. */
 #define LA_SPARE_OWNERS			32
 
+/*
+ * Parallel scans have theirs before they begin, which many of a plan may never
+ * do, and those of a cursor that fetches some rows never will: the first so
+ * many are for them.
+ */
+#define LA_RESERVED_OWNERS		64
+
 /* Room in a worker's queue; pg_lookahead.max_requests_per_worker uses less. */
 #define LA_MAX_QUEUE			1024
 
@@ -218,7 +225,7 @@ extern bool la_service_is_running(void);
 /* owner.c */
 extern int	la_owners_begun(void);
 extern bool la_owner_begin(LaOwnerRef *ref, const LaTarget *target,
-						   uint64 key);
+						   uint64 key, bool is_reserved);
 extern bool la_owner_find(LaOwnerRef *ref, const LaTarget *target,
 						  uint64 key);
 extern bool la_owner_is_valid(const LaOwnerRef *ref);

@@ -120,6 +120,12 @@
 #define LA_EAGER_LOOK_MS	5L
 #define LA_EAGER_US			200000
 
+/*
+ * A command that might be followed is looked at eagerly, and twice as seldom
+ * after each LA_LEAST_LOOKS by which it did not wait, down to this.
+ */
+#define LA_SELDOM_LOOK_MS	200L
+
 /* Seconds after which a watcher that has died is started again. */
 #define LA_RESTART_SECONDS	1
 
@@ -197,6 +203,7 @@ typedef struct LaCommand
 	int64		done;			/* blocks done then */
 	int			looks;			/* before it is followed, ... */
 	int			reads;			/* ... and how often it was reading then */
+	long		look_ms;		/* until the next of them */
 	int			visits;			/* second pass: blocks checked, ... */
 	int			visited;		/* ... and blocks that it had been to */
 	LaPursuit	pursuit;
@@ -413,11 +420,15 @@ la_command_waits(LaCommand *command)
 	if (command->looks < LA_LEAST_LOOKS)
 		return false;
 	if (command->reads >= command->looks / 2)
+	{
+		command->look_ms = LA_EAGER_LOOK_MS;
 		return true;
+	}
 	if (command->looks >= 2 * LA_LEAST_LOOKS)
 	{
 		command->looks /= 2;
 		command->reads /= 2;
+		command->look_ms = Min(command->look_ms * 2, LA_SELDOM_LOOK_MS);
 	}
 	return false;
 }
@@ -638,6 +649,7 @@ la_command_seen(LaCommand *command, const LaSight *sight)
 		command->is_given_up = false;
 		command->start_looks = 0;
 		command->looks = command->reads = 0;
+		command->look_ms = LA_EAGER_LOOK_MS;
 		command->visits = command->visited = 0;
 	}
 	command->sight = *sight;
@@ -686,6 +698,7 @@ la_command_of(const LaSight *sight)
 	command->dbid = sight->dbid;
 	command->relid = sight->relid;
 	command->started = sight->started;
+	command->look_ms = LA_EAGER_LOOK_MS;
 	dlist_push_tail(&la_commands, &command->node);
 	la_ncommands++;
 	return command;
@@ -719,6 +732,32 @@ la_commands_sweep(void)
  */
 
 /*
+ * After how many microseconds to look at a command again.
+ */
+static int64
+la_command_look_us(const LaCommand *command)
+{
+	const LaSight *sight = &command->sight;
+
+	if (command->is_open)
+		return command->pursuit.look_us;
+	if (!la_sight_is_large(sight) || command->is_given_up)
+		return LA_IDLE_LOOK_MS * 1000;
+	switch (command->state)
+	{
+		case LA_COMMAND_NEW:	/* nobody could be asked */
+		case LA_COMMAND_IGNORED:
+			break;
+		case LA_COMMAND_LOOKUP:
+			return LA_EAGER_LOOK_MS * 1000;
+		case LA_COMMAND_KNOWN:
+			return sight->kind == LA_SCAN_COPY ?
+				LA_MAX_LOOK_US : command->look_ms * 1000;
+	}
+	return LA_IDLE_LOOK_MS * 1000;
+}
+
+/*
  * Look at all processes once.  Returns after how many milliseconds to look
  * again.
  */
@@ -740,12 +779,7 @@ la_watch(void)
 			continue;
 		command->turn = la_turn;
 		la_command_seen(command, &sight);
-		if (command->is_open)
-			look_us = Min(look_us, command->pursuit.look_us);
-		else if (la_sight_is_large(&sight) && !command->is_given_up &&
-				 command->state != LA_COMMAND_IGNORED)
-			look_us = Min(look_us, sight.kind == LA_SCAN_COPY ?
-						  LA_MAX_LOOK_US : LA_EAGER_LOOK_MS * 1000);
+		look_us = Min(look_us, la_command_look_us(command));
 	}
 	la_commands_sweep();
 	return (long) Max(look_us / 1000, 1);

@@ -484,10 +484,16 @@ la_seq_advance_body(void *arg)
 {
 	LaSeqScan  *scan = arg;
 
-	/* Others may have moved on: a position of the past looks like a restart. */
 	if (scan->is_parallel)
+	{
+		ParallelBlockTableScanDesc blocks = la_parallel_blocks(scan);
+
+		/* Where this round of the scan has it, should that be elsewhere. */
+		scan->frontier.handed_out = blocks ? &blocks->phs_nallocated : NULL;
+		/* Others may have moved on: a position of the past looks like a restart. */
 		scan->position = Max(scan->position,
 							 la_seq_position(scan, scan->current));
+	}
 	la_seq_foresee_end(scan);
 	if (!la_frontier_advance(&scan->frontier, scan->position))
 		scan->state = LA_SEQ_RESTING;

@@ -92,8 +92,8 @@ la_frontier_open(LaFrontier *frontier, Relation rel, const LaMethod *method,
 /*
  * Have a valid owner, if the scan is to have one.
  */
-bool
-la_frontier_has_owner(LaFrontier *frontier)
+static bool
+la_frontier_get_owner(LaFrontier *frontier, bool is_reserved)
 {
 	LaTarget	target;
 
@@ -105,12 +105,18 @@ la_frontier_has_owner(LaFrontier *frontier)
 	if (la_now_us() < frontier->retry_us)
 		return false;
 	if (frontier->may_begin ?
-		la_owner_begin(&frontier->owner, &target, frontier->key) :
+		la_owner_begin(&frontier->owner, &target, frontier->key, is_reserved) :
 		la_owner_find(&frontier->owner, &target, frontier->key))
 		return true;
 	frontier->retry_us = la_now_us() +
 		(frontier->may_begin ? LA_OWNER_RETRY_US : LA_FIND_AGAIN_US);
 	return false;
+}
+
+bool
+la_frontier_has_owner(LaFrontier *frontier)
+{
+	return la_frontier_get_owner(frontier, false);
 }
 
 /*
@@ -124,8 +130,10 @@ la_frontier_reserve(LaFrontier *frontier, Relation rel, const LaMethod *method)
 		return;
 	frontier->rel = rel;
 	frontier->method = method;
-	if (la_frontier_has_owner(frontier))
+	if (la_frontier_get_owner(frontier, true))
 		pg_atomic_write_u64(&frontier->owner.owner->moved_us, 0);
+	/* The leader may have one of the others when it scans. */
+	frontier->retry_us = 0;
 }
 
 /*

@@ -80,7 +80,7 @@ la_pursuit_has_owner(LaPursuit *pursuit)
 {
 	if (la_owner_is_valid(&pursuit->owner))
 		return true;
-	if (!la_owner_begin(&pursuit->owner, &pursuit->target, 0))
+	if (!la_owner_begin(&pursuit->owner, &pursuit->target, 0, false))
 		return false;
 	pursuit->owner.owner->pid = pursuit->pid;
 	pursuit->counters.scans_total = 1;

@@ -33,6 +33,7 @@ from support import (
     Connection,
     LogWatch,
     Row,
+    at_work,
     cold,
     connect,
     gained,
@@ -515,6 +516,41 @@ def test_parallel_query_within_a_parallel_query(tables: Cluster) -> None:
             found = sorted(rows(connection, outer))
             assert found == [(i,) for i in range(1, 5201, 900)]
         assert rows(connection, "TABLE pg_stat_lookahead_owners") == []
+
+
+def test_places_kept_for_parallel_scans_are_not_all(tables: Cluster) -> None:
+    """Parallel plans that have not begun to scan, and may never do, lock nobody out."""
+    branch = "SELECT id, filler FROM long"
+    union = " UNION ALL ".join([branch] * 32)
+    query = "SELECT CASE WHEN pg_advisory_xact_lock(7)::text = ''"
+    query += f" THEN 0 ELSE (SELECT count(*) FROM ({union}) u) END"
+
+    def wait() -> None:
+        with connect(tables) as connection:
+            scanning(connection)
+            settings(connection, **PARALLEL)
+            require_parallel(connection, query)
+            assert rows(connection, query) == [(0,)]
+
+    taken = "SELECT count(*) FROM pg_stat_lookahead_owners"
+    unserved = "SELECT scans_unserved FROM pg_lookahead_status()"
+    with connect(tables) as connection:
+        small_and_long(connection)
+        before = value(connection, unserved)
+        connection.execute("SELECT pg_advisory_lock(7)")
+        with at_work(*[wait] * 5):
+            try:
+                until(connection, "(SELECT count(*) = 5 FROM pg_locks WHERE NOT granted)")
+                assert value(connection, taken) == 64
+                scanning(connection)
+                cold(connection, "shorter")
+                with gained(connection) as change:
+                    assert len(rows(connection, "SELECT id FROM shorter")) == 5200
+                assert change.blocks_issued > 0
+            finally:
+                connection.execute("SELECT pg_advisory_unlock(7)")
+        assert value(connection, unserved) == before
+        assert value(connection, taken) == 0
 
 
 # ---------------------------------------------------------------------------
