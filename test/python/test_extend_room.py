@@ -97,6 +97,7 @@ def test_rows_that_come_and_go(loaded: Cluster, connection: Connection, statemen
     assert filled.size <= plain.size * 9 // 8, (filled, plain)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("statement", ["insert", "copy"])
 def test_rows_that_come_and_go_on_pages_kept_empty(
     loaded: Cluster, connection: Connection, statement: str

@@ -295,6 +295,7 @@ def random_case(choice: random.Random) -> Case:
     return Case(query, kind, index)
 
 
+@pytest.mark.thorough
 def test_random_queries(tables: Cluster, variant: Variant) -> None:
     choice = random.Random(f"{seed()} {variant}")
     accepted = issued = 0
@@ -329,6 +330,7 @@ def test_random_queries(tables: Cluster, variant: Variant) -> None:
     assert (issued > 0) == variant.reads
 
 
+@pytest.mark.thorough
 def test_tiny_shared_buffers(own_cluster: NewCluster, server: Server) -> None:
     """So few buffers that a window would be a good part of them."""
     cluster = own_cluster({"shared_buffers": "512kB", "max_connections": "10"})

@@ -203,6 +203,7 @@ def scan(connection: Connection, choice: random.Random) -> None:
     connection.execute("COMMIT")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("which", [0, 1])
 def test_changes_of_the_index(own_cluster: NewCluster, server: Server, which: int) -> None:
     cluster, io_method = crowded_cluster(own_cluster, server, which)

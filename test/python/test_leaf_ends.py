@@ -715,6 +715,7 @@ VACUUM (FREEZE, ANALYZE) sent
 """
 
 
+@pytest.mark.thorough
 def test_standby(own_cluster: NewCluster, server: Server) -> None:
     primary = own_cluster({"wal_level": "replica", "max_wal_senders": "5"})
     with connect(primary) as connection:
