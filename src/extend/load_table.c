@@ -110,11 +110,21 @@ static void
 la_startup(DestReceiver *self, int operation, TupleDesc typeinfo)
 {
 	LaInto	   *into = la_intos;
+	bool		is_copy = false;
 
-	while (into->dest != self)
+	while (into != NULL && into->dest != self)
 		into = into->outer;
+	if (into == NULL)
+	{
+		/* Another extension has put a copy of the receiver in its place. */
+		into = la_intos;
+		is_copy = true;
+	}
+	Assert(into != NULL);
 	self->rStartup = into->startup;
 	self->rStartup(self, operation, typeinfo);
+	if (is_copy)
+		return;
 
 	for (int i = 0; i < LA_MADE && OidIsValid(la_made[i]); i++)
 	{

@@ -18,8 +18,10 @@
  * How it is known.  Who adds pages leaves a note, one word in shared memory:
  * the table and its last page.  If there is one of a table that is being
  * planned, and the table still ends with that page, the free space map is asked
- * how many of the last pages are empty.  Without a note nothing is looked at;
- * when nothing is spare any more the note is removed.  Tables share places for
+ * how many of the last pages are empty.  What it said holds for LA_SPARE_US: a
+ * table that grows has such a note nearly always, and many are planned for.
+ * Without a note nothing is looked at; when nothing is spare any more the note
+ * is removed.  Tables share places for
  * notes, so one may get lost, and with the library loaded into single sessions
  * only those know of theirs; then the planner counts the empty pages, as it
  * does those that the server itself adds for many sessions.
@@ -43,6 +45,7 @@
 #include "fmgr.h"
 #include "miscadmin.h"
 #include "port/atomics.h"
+#include "portability/instr_time.h"
 #include "settings.h"
 #include "storage/bufpage.h"
 #include "storage/freespace.h"
@@ -54,6 +57,12 @@ PG_FUNCTION_INFO_V1(pg_lookahead_unused_pages);
 
 /* Pages that may be in use though the map says that they are empty. */
 #define LA_MAX_LOOKS	32
+
+/* How long the planner goes by what the free space map has said. */
+#define LA_SPARE_US		10000
+
+/* Tables of which this process knows for so long what it has said. */
+#define LA_SPARE_KNOWN	16
 
 /* Places for notes. */
 #define LA_NOTES	256
@@ -266,6 +275,15 @@ la_spare_estimate(Relation rel, BlockNumber nblocks, BlockNumber limit)
 	return la_without_used(rel, nblocks, low);
 }
 
+/* What was found when note and pg_class.relpages were these. */
+static struct
+{
+	uint64		note;
+	BlockNumber analyzed;
+	BlockNumber spare;
+	uint64		until_us;
+}			la_known[LA_SPARE_KNOWN];
+
 typedef struct LaSpareLook
 {
 	Relation	rel;
@@ -304,35 +322,56 @@ la_spare_take_off(RelOptInfo *info, BlockNumber spare)
 }
 
 /*
+ * How many pages of a table of which there is a note are spare?
+ */
+static BlockNumber
+la_spare_look(Relation rel, BlockNumber nblocks, BlockNumber analyzed,
+			  pg_atomic_uint64 *place, uint64 note)
+{
+	LaSpareLook look = {.rel = rel, .nblocks = nblocks};
+
+	if (analyzed >= nblocks || !la_extend_wanted(rel))
+		return 0;
+	look.limit = Min(nblocks - analyzed, LA_MAX_HEAP_EXTEND_SIZE);
+	/* A page that cannot be read is for those to report who need it. */
+	if (!la_guard_run_once(la_spare_body, &look))
+		return 0;
+	if (look.spare == 0)
+		(void) pg_atomic_compare_exchange_u64(place, &note, 0);
+	return look.spare;
+}
+
+/*
  * There is a note of this table, which the planner has locked: take off what is
  * spare.
  */
 static pg_noinline void
-la_spare_look(Oid relid, RelOptInfo *info, pg_atomic_uint64 *place, uint64 note)
+la_spare_noted(Oid relid, RelOptInfo *info, pg_atomic_uint64 *place, uint64 note)
 {
-	LaSpareLook look = {.nblocks = info->pages};
+	int			i = relid % LA_SPARE_KNOWN;
+	instr_time	clock;
+	uint64		now;
+	Relation	rel;
 	BlockNumber analyzed;
 
 	/* A damaged page must be warned of when the query reads it, not here. */
-	if (la_damage_is_accepted())
+	if (la_damage_is_accepted() || !la_guard_is_possible())
 		return;
-	if (!la_guard_is_possible())
-		return;
-	look.rel = relation_open(relid, NoLock);
-	analyzed = (BlockNumber) look.rel->rd_rel->relpages;
-	if (analyzed < info->pages && la_extend_wanted(look.rel))
+	rel = relation_open(relid, NoLock);
+	analyzed = (BlockNumber) rel->rd_rel->relpages;
+	INSTR_TIME_SET_CURRENT(clock);
+	now = INSTR_TIME_GET_MICROSEC(clock);
+	if (la_known[i].note != note || la_known[i].analyzed != analyzed ||
+		la_known[i].until_us <= now)
 	{
-		look.limit = Min(info->pages - analyzed, LA_MAX_HEAP_EXTEND_SIZE);
-		/* A page that cannot be read is for those to report who need it. */
-		if (la_guard_run_once(la_spare_body, &look))
-		{
-			if (look.spare == 0)
-				(void) pg_atomic_compare_exchange_u64(place, &note, 0);
-			else if (look.spare < info->pages)
-				la_spare_take_off(info, look.spare);
-		}
+		la_known[i].spare = la_spare_look(rel, info->pages, analyzed, place, note);
+		la_known[i].note = note;
+		la_known[i].analyzed = analyzed;
+		la_known[i].until_us = now + LA_SPARE_US;
 	}
-	relation_close(look.rel, NoLock);
+	relation_close(rel, NoLock);
+	if (la_known[i].spare > 0 && la_known[i].spare < info->pages)
+		la_spare_take_off(info, la_known[i].spare);
 }
 
 /*
@@ -352,7 +391,7 @@ la_spare_planned(Oid relid, RelOptInfo *info)
 	place = la_note_of(table);
 	note = la_note(table, info->pages - 1);
 	if (unlikely(pg_atomic_read_u64(place) == note))
-		la_spare_look(relid, info, place, note);
+		la_spare_noted(relid, info, place, note);
 }
 
 /*

@@ -119,6 +119,9 @@
 #define LA_QUIET_AFTER		64
 #define LA_QUIET_SKIP		32
 
+/* Scans that have run lately, which may be over when another begins. */
+#define LA_OTHERS			8
+
 /* Steps of the window for one block of the scan (18). */
 #define LA_MAX_STEPS		64
 
@@ -170,6 +173,7 @@ struct LaBitmapScan
 	LaBitmapState state;
 	BlockNumber current;		/* the block of the last row */
 	bool		has_begun;		/* we will be told of the restart */
+	bool		is_repeated;	/* it was restarted */
 	int64		pages_before;	/* la_bitmap_pages() at the last restart */
 	int64		visited_before; /* "visited" at the last restart */
 	LaPace		pace;
@@ -529,7 +533,7 @@ la_bitmap_start(LaBitmapScan *scan)
 			return;
 		}
 		la_bitmap_work_create(scan, method);
-		scan->base.counters.scans_total++;
+		scan->base.counters.scans_total = 1;
 	}
 	la_bitmap_enter(scan, LA_BITMAP_LOOKING);
 	la_bitmap_fill(scan);
@@ -556,10 +560,54 @@ la_bitmap_restarts(Datum arg)
 		scan->hold_until = 0;
 	la_bitmap_source_restart(&scan->source);
 	scan->has_begun = false;
+	scan->is_repeated = true;
 	scan->current = InvalidBlockNumber;
 	BlockIdSet(&scan->current_id, InvalidBlockNumber);
 	scan->pages_before = la_bitmap_pages(scan->node);
 	scan->visited_before = scan->visited;
+}
+
+/*
+ * The scan has come to its end.  A plan may have scans of a thousand partitions,
+ * one after the other: what was needed to look ahead goes now, unless the scan
+ * has shown that it is not over then.
+ */
+static void
+la_bitmap_rest(LaBitmapScan *scan)
+{
+	if (scan->is_repeated)
+		return;
+	if (scan->base.window != NULL)
+	{
+		la_bitmap_drop(scan);
+		if (scan->state != LA_BITMAP_OUT)
+			la_bitmap_enter(scan, LA_BITMAP_WATCHING);
+		la_window_close(scan->base.window);
+	}
+	la_followed_rests(&scan->base);
+}
+
+/*
+ * Another scan of the query begins.  Of one with a filter nobody has told that
+ * its last row was the last: but then the node has emptied its slot.
+ */
+static void
+la_bitmap_rest_others(LaBitmapScan *scan)
+{
+	int			nscans = 0;
+	dlist_mutable_iter iter;
+
+	dlist_foreach_modify(iter, &scan->base.scans->list)
+	{
+		LaFollowed *followed = dlist_container(LaFollowed, query_link,
+											   iter.cur);
+
+		if (!followed->runs || ++nscans > LA_OTHERS)
+			break;
+		if (followed->ops == &la_bitmap_scan_ops &&
+			TTS_EMPTY(((LaBitmapScan *) followed)->slot))
+			la_bitmap_rest((LaBitmapScan *) followed);
+	}
 }
 
 /*
@@ -574,6 +622,11 @@ la_bitmap_begins(LaBitmapScan *scan)
 	RegisterExprContextCallback(scan->node->ss.ps.ps_ExprContext,
 								la_bitmap_restarts, PointerGetDatum(scan));
 	scan->has_begun = true;
+	if (!scan->base.runs)
+	{
+		la_bitmap_rest_others(scan);
+		la_followed_runs(&scan->base);
+	}
 	scan->is_stale = true;
 	scan->reads = la_blocks_read();
 	la_pace_init(&scan->pace, la_start_after,
@@ -672,7 +725,11 @@ la_bitmap_moved(LaBitmapScan *scan)
 
 	scan->current_id = scan->slot->tts_tid.ip_blkid;
 	if (blkno == InvalidBlockNumber)
-		return;					/* the last row was the last */
+	{
+		/* The last row was the last. */
+		la_bitmap_rest(scan);
+		return;
+	}
 	scan->current = blkno;
 	if (scan->state == LA_BITMAP_OUT)
 		return;

@@ -44,7 +44,10 @@ typedef struct LaFollowedOps
 	void		(*forget) (LaFollowed *followed);
 } LaFollowedOps;
 
-/* The scans of a query. */
+/*
+ * The scans of a query.  A plan may have thousands, of which one runs: those
+ * that run are in front of the others, which need not be paused.
+ */
 typedef struct LaScans
 {
 	dlist_head	list;			/* LaFollowed; most index scans join late */
@@ -56,12 +59,15 @@ struct LaFollowed
 {
 	/* immutable */
 	const LaFollowedOps *ops;
-	dlist_node	query_link;		/* in LaScans.list */
+	LaScans    *scans;			/* those of its query */
 	PlanState  *node;
 	int			place;			/* of the node in the plan, counted */
 	Oid			heap_oid;		/* InvalidOid: the node does not know it */
 	Oid			index_oid;		/* InvalidOid: scans no index */
 	bool		reads_leaves;	/* blocks are the index's, not the table's */
+
+	dlist_node	query_link;		/* in LaScans.list */
+	bool		runs;			/* it is in front */
 
 	LaCounters	counters;
 	const char *method_name;	/* of the last window, or NULL */
@@ -97,8 +103,35 @@ la_followed_key(const LaFollowed *followed)
 static inline void
 la_followed_add(LaScans *scans, LaFollowed *followed, int place)
 {
+	followed->scans = scans;
 	followed->place = place;
 	dlist_push_tail(&scans->list, &followed->query_link);
+}
+
+/*
+ * A scan runs: from now on it is paused and resumed with the executor.
+ */
+static inline void
+la_followed_runs(LaFollowed *followed)
+{
+	if (likely(followed->runs))
+		return;
+	followed->runs = true;
+	dlist_move_head(&followed->scans->list, &followed->query_link);
+}
+
+/*
+ * A scan is over, at least for now, and has nothing that must be paused.  Not
+ * to be called where the list is gone through with dlist_foreach().
+ */
+static inline void
+la_followed_rests(LaFollowed *followed)
+{
+	if (!followed->runs)
+		return;
+	followed->runs = false;
+	dlist_delete(&followed->query_link);
+	dlist_push_tail(&followed->scans->list, &followed->query_link);
 }
 
 /*

@@ -181,6 +181,7 @@ la_index_node_follow(LaIndexNode *node)
 	scan = la_index_scan_create(node->query_context, node->plan, node->index,
 								node->limit);
 	la_followed_add(node->scans, &scan->base, node->place);
+	la_followed_runs(&scan->base);
 	if (la_leaf_scan_is_wanted(node->index))
 	{
 		LaLeafScan *leaf = la_leaf_scan_register(node->query_context,
@@ -188,6 +189,7 @@ la_index_node_follow(LaIndexNode *node)
 												 node->desc_ref, node->limit);
 
 		la_followed_add(node->scans, &leaf->base, node->place);
+		la_followed_runs(&leaf->base);
 		scan->target.leaf = leaf;
 	}
 	node->scan = scan;

@@ -294,6 +294,7 @@ la_leaf_drop(LaLeafScan *leaf)
 void
 la_leaf_scan_restart(LaLeafScan *leaf, IndexScanDesc desc)
 {
+	la_followed_runs(&leaf->base);
 	leaf->starts++;
 	if (leaf->state == LA_LEAF_OUT)
 		return;
@@ -844,6 +845,8 @@ la_leaf_scan_bitmap(LaLeafScan *leaf, IndexScanDesc desc, TIDBitmap *tbm)
 	}
 	if (leaf->starts == 1)
 		la_leaf_scan_rest(leaf);
+	if (leaf->base.window == NULL)
+		la_followed_rests(&leaf->base);
 	return nentries;
 }
 

@@ -79,6 +79,8 @@ la_reads_in_flight(void)
 			LaFollowed *scan = dlist_container(LaFollowed, query_link,
 											   iter.cur);
 
+			if (!scan->runs)
+				break;
 			if (scan->window != NULL)
 				nreads += la_window_in_flight(scan->window);
 		}
@@ -170,6 +172,8 @@ la_query_resume(const QueryDesc *desc)
 	{
 		LaFollowed *scan = dlist_container(LaFollowed, query_link, iter.cur);
 
+		if (!scan->runs)
+			break;
 		scan->ops->resume(scan, client_was_waited_for);
 	}
 }
@@ -191,6 +195,8 @@ la_query_pause(const QueryDesc *desc)
 	{
 		LaFollowed *scan = dlist_container(LaFollowed, query_link, iter.cur);
 
+		if (!scan->runs)
+			break;
 		scan->ops->pause(scan);
 	}
 }
@@ -224,12 +230,13 @@ void
 la_query_finish(const QueryDesc *desc)
 {
 	LaQuery    *query = la_query_of(desc->estate);
-	dlist_iter	iter;
+	dlist_mutable_iter iter;
 
 	if (query == NULL)
 		return;
 	la_follow_for_workers(query);
-	dlist_foreach(iter, &query->scans.list)
+	/* One that is over goes to the end, and comes once more. */
+	dlist_foreach_modify(iter, &query->scans.list)
 	{
 		LaFollowed *scan = dlist_container(LaFollowed, query_link, iter.cur);
 

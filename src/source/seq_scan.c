@@ -293,6 +293,7 @@ la_seq_end(LaSeqScan *scan, LaSeqState state)
 	else if (state == LA_SEQ_OUT)
 		la_frontier_release(&scan->frontier);
 	scan->has_begun = false;
+	la_followed_rests(&scan->base);
 	scan->state = state;
 	/* Unless somebody else has taken our place meanwhile, and calls us. */
 	if (state == LA_SEQ_OUT &&
@@ -429,6 +430,7 @@ la_seq_begin(LaSeqScan *scan, BlockNumber blkno)
 	la_frontier_open(&scan->frontier, rel, method, &scan->base.counters,
 					 start, nblocks, handed_out);
 	scan->has_begun = true;
+	la_followed_runs(&scan->base);
 	scan->base.method_name = method->name;
 	scan->state = LA_SEQ_WATCHING;
 	scan->position = scan->first = la_seq_position(scan, blkno);

@@ -8,6 +8,7 @@ looks at the table in the middle of a load.
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -141,6 +142,29 @@ def test_same_estimates_of_a_materialized_view(loaded: Cluster, connection: Conn
         most = max(estimates["plain_view"]) * 1.002
         assert max(estimates["filled_view"]) <= most, (lines, estimates, unused)
     assert most_unused > 10, "there was nothing to be seen"
+
+
+def test_many_plans_of_a_table_that_grows(connection: Connection) -> None:
+    """What the planner has found out of empty pages it need not find out again at once."""
+    connection.execute("CREATE TABLE filled AS SELECT * FROM source")
+    connection.execute("ANALYZE filled")
+    connection.execute("INSERT INTO filled SELECT * FROM source LIMIT 50000")
+    assert value(connection, "SELECT pg_lookahead_unused_pages('filled')") > 10
+    connection.execute(
+        """
+        CREATE OR REPLACE FUNCTION plan(OUT looked int, OUT estimate int) LANGUAGE plpgsql AS $$
+        DECLARE plan json;
+        BEGIN
+            EXECUTE 'EXPLAIN (BUFFERS, SUMMARY, FORMAT json) SELECT * FROM filled' INTO plan;
+            looked := plan -> 0 -> 'Planning' -> 'Shared Hit Blocks';
+            estimate := plan -> 0 -> 'Plan' -> 'Plan Rows';
+        END $$
+        """
+    )
+    plans = rows(connection, "SELECT (plan()).* FROM generate_series(1, 200)")
+    assert len({estimate for _, estimate in plans}) == 1
+    assert min(looked for looked, _ in plans) < max(looked for looked, _ in plans) - 5, plans
+    assert statistics.median(looked for looked, _ in plans) <= 2
 
 
 def test_small_tables_are_the_same(connection: Connection) -> None:

@@ -38,12 +38,14 @@ from service_support import (
 )
 from support import (
     INDEX_SCANS,
+    Connection,
     LogWatch,
     cold,
     connect,
     gained,
     require_node,
     rows,
+    rows_without,
     script,
     seed,
     settings,
@@ -271,35 +273,47 @@ def test_more_scans_than_slots(cluster: Cluster) -> None:
         scan_cold(connection)
 
 
-def test_scans_that_are_over_keep_nothing(cluster: Cluster) -> None:
-    """Of a plan with many partitions only the scan that runs has a slot of the service."""
-    count = 120
-    with connect(cluster) as connection, connect(cluster) as other:
-        settings(connection, jit="off", max_parallel_workers_per_gather=0, enable_sort="off")
+PARTITIONS = 120
+
+
+@pytest.fixture
+def parted(cluster: Cluster) -> Cluster:
+    """A table of many partitions, with a row to a page."""
+    with connect(cluster) as connection:
+        if value(connection, "SELECT to_regclass('parted')") is not None:
+            return cluster
         connection.execute("CREATE TABLE parted (a int, f text) PARTITION BY RANGE (a)")
-        # A row to a page.
         connection.execute(
             f"""
             DO $$
             BEGIN
-                FOR i IN 0..{count - 1} LOOP
+                FOR i IN 0..{PARTITIONS - 1} LOOP
                     EXECUTE format('CREATE TABLE part_%1$s PARTITION OF parted'
                                    ' FOR VALUES FROM (%2$s) TO (%3$s)', i, i * 12, i * 12 + 12);
                     EXECUTE format('ALTER TABLE part_%1$s ALTER f SET STORAGE plain', i);
                 END LOOP;
                 INSERT INTO parted
-                SELECT g, repeat('x', 5000) FROM generate_series(0, {count} * 12 - 1) g;
+                SELECT g, repeat('x', 5000) FROM generate_series(0, {PARTITIONS} * 12 - 1) g;
                 CREATE INDEX ON parted (a);
-                FOR i IN 0..{count - 1} LOOP
-                    EXECUTE format('ALTER TABLE part_%1$s SET TABLESPACE elsewhere', i);
-                END LOOP;
             END $$
             """
         )
+    return cluster
+
+
+def cold_partitions(connection: Connection) -> None:
+    cold(connection, *(f"part_{i}" for i in range(PARTITIONS)))
+
+
+def test_scans_that_are_over_keep_nothing(parted: Cluster) -> None:
+    """Of a plan with many partitions only the scan that runs has a slot of the service."""
+    with connect(parted) as connection, connect(parted) as other:
+        settings(connection, jit="off", max_parallel_workers_per_gather=0, enable_sort="off")
+        cold_partitions(connection)
         serving(connection, enable_mergejoin="off")
         query = "SELECT a FROM parted WHERE f <> '' ORDER BY a"
         require_node(connection, query, "Index Scan")
-        last = count * 12 - 4
+        last = PARTITIONS * 12 - 4
         with gained(connection) as change, connection.transaction():
             connection.execute(f"DECLARE c CURSOR FOR {query}")
             assert rows(connection, f"FETCH {last} FROM c") == [(n,) for n in range(last)]
@@ -309,8 +323,30 @@ def test_scans_that_are_over_keep_nothing(cluster: Cluster) -> None:
                 (n,) for n in range(last - 2, last - 32, -1)
             ]
             assert len(rows(connection, "FETCH ALL FROM c")) == 34
-        assert change.scans >= count
-        assert change.blocks_issued > count
+        assert change.scans >= PARTITIONS
+        assert change.blocks_issued > PARTITIONS
+
+
+# The first is told that its last row was the last; of one with a filter the next one finds out.
+@pytest.mark.parametrize("more", ["", "AND f <> ''", "AND a % 12 < 3"])
+def test_bitmap_scans_that_are_over_keep_nothing(parted: Cluster, more: str) -> None:
+    with connect(parted) as connection, connect(parted) as other:
+        settings(connection, jit="off", max_parallel_workers_per_gather=0)
+        cold_partitions(connection)
+        serving(connection, enable_indexscan="off", enable_bitmapscan="on")
+        query = f"SELECT a FROM parted WHERE a >= 0 {more}"
+        require_node(connection, query, "Bitmap Heap Scan")
+        expected = rows_without(connection, query)
+        cold_partitions(connection)
+        with gained(connection) as change, connection.transaction():
+            connection.execute(f"DECLARE c CURSOR FOR {query}")
+            last = len(expected) - 2
+            assert rows(connection, f"FETCH {last} FROM c") == expected[:last]
+            owners = value(other, "SELECT count(*) FROM pg_stat_lookahead_owners")
+            assert owners <= 4, owners
+            assert rows(connection, "FETCH ALL FROM c") == expected[last:]
+        assert change.scans >= PARTITIONS
+        assert change.blocks_issued > PARTITIONS
 
 
 def test_reload(own: Cluster) -> None:
