@@ -159,16 +159,6 @@ la_counters_are_shared(void)
 	return la_shared != NULL;
 }
 
-/*
- * By what an entry is judged when there is no room.
- */
-static int64
-la_entry_weight(const LaRelationEntry *entry)
-{
-	return entry->counters.blocks_issued_total +
-		entry->counters.blocks_hit_total;
-}
-
 static int
 la_compare_weights(const void *a, const void *b)
 {
@@ -181,7 +171,9 @@ la_compare_weights(const void *a, const void *b)
 /*
  * The table is full, maybe of relations and databases that are gone: forget
  * the LA_EVICTED entries with the fewest blocks, so that this is not done for
- * each new one, and count them.  The caller holds the lock.
+ * each new one, and count them.  Blocks count half as much after each time: who
+ * is gone makes room in the end, however much it had.  The caller holds the
+ * lock.
  */
 static void
 la_counters_evict(void)
@@ -196,7 +188,7 @@ la_counters_evict(void)
 	while ((entry = hash_seq_search(&status)) != NULL)
 	{
 		if (nweights < LA_MAX_RELATIONS)
-			weights[nweights++] = la_entry_weight(entry);
+			weights[nweights++] = entry->weight;
 	}
 	qsort(weights, nweights, sizeof(weights[0]), la_compare_weights);
 
@@ -206,9 +198,11 @@ la_counters_evict(void)
 	{
 		LaRelationKey key = entry->key;
 
-		if (la_entry_weight(entry) > weights[LA_EVICTED - 1] ||
-			nevicted == LA_EVICTED)
+		if (entry->weight > weights[LA_EVICTED - 1] || nevicted == LA_EVICTED)
+		{
+			entry->weight /= 2;
 			continue;
+		}
 		hash_search(la_relations, &key, HASH_REMOVE, NULL);
 		nevicted++;
 	}
@@ -242,9 +236,11 @@ la_counters_report(Oid dbid, Oid relid, const LaCounters *part)
 		if (!found)
 		{
 			memset(&entry->counters, 0, sizeof(entry->counters));
+			entry->weight = 0;
 			entry->stats_reset = GetCurrentTimestamp();
 		}
 		la_counters_add(&entry->counters, part);
+		entry->weight += part->blocks_issued_total + part->blocks_hit_total;
 	}
 	else
 		la_shared->unrecorded++;

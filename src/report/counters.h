@@ -48,6 +48,7 @@ typedef struct LaRelationEntry
 {
 	LaRelationKey key;			/* immutable */
 	LaCounters	counters;		/* protected by the counters lock */
+	int64		weight;			/* likewise; blocks, see la_counters_evict() */
 	TimestampTz stats_reset;	/* protected by the counters lock */
 } LaRelationEntry;
 

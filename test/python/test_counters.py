@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from lookahead.cluster import Cluster
+from lookahead.servers import Server
 
 from conftest import NewCluster
 from support import (
@@ -89,7 +90,7 @@ def test_restart_forgets(own_cluster: NewCluster) -> None:
     cluster.close()
 
 
-def test_more_relations_than_there_is_room_for(own_cluster: NewCluster) -> None:
+def test_more_relations_than_there_is_room_for(own_cluster: NewCluster, server: Server) -> None:
     """Those with the fewest blocks make room for new ones."""
     cluster = own_cluster()
     with connect(cluster) as connection:
@@ -122,6 +123,13 @@ def test_more_relations_than_there_is_room_for(own_cluster: NewCluster) -> None:
         last = f"small_{MOST_RELATIONS + 50}"
         seen = "SELECT count(*) FROM pg_stat_lookahead WHERE relname = %s AND scans = 1"
         assert value(connection, seen, (last,)) == 1
+        if server.assertions:
+            # Who is not seen any more makes room in the end, however much it had.
+            last = MOST_RELATIONS + 50
+            for _ in range(2):
+                connection.execute(f"CALL fill({last + 1}, {last + MOST_RELATIONS})")
+                last += MOST_RELATIONS
+            assert rows(connection, COUNTERS) == []
         # There is room again after a reset.
         connection.execute("SELECT pg_stat_lookahead_reset()")
         rows(connection, SCAN)
