@@ -32,6 +32,10 @@ from .servers import Server
 FULL_PAIRS = 3
 QUICK_PAIRS = 2
 
+# Of a query of which fewer cannot tell.
+FULL_MOST = 9
+QUICK_MOST = 4
+
 # The whole demo ends within five minutes; EXPLAIN and clean-up need the rest.
 SECONDS = 270.0
 
@@ -111,11 +115,11 @@ def result_table(outcomes: Sequence[Outcome]) -> Table:
     return table
 
 
-def conclusions(outcomes: Sequence[Outcome], pairs: int) -> list[str]:
+def conclusions(outcomes: Sequence[Outcome]) -> list[str]:
     """Return what the runs say in words, the unflattering part included."""
     lines = []
     faster = [o for o in outcomes if o.verdict == "faster"]
-    lines.append(f"{len(faster)} of {len(outcomes)} queries became faster in all {pairs} pairs.")
+    lines.append(f"{len(faster)} of {len(outcomes)} queries became faster in all pairs of runs.")
     for outcome in outcomes:
         if outcome.verdict == "faster":
             continue
@@ -124,7 +128,7 @@ def conclusions(outcomes: Sequence[Outcome], pairs: int) -> list[str]:
         elif outcome.verdict == "cannot tell":
             why = "look-ahead read nothing" if outcome.read_nothing else "the runs overlap"
             lines.append(
-                f"{len(outcome.runs[STOCK])} pairs cannot tell: {outcome.query.title}"
+                f"{outcome.pairs} pairs cannot tell: {outcome.query.title}"
                 f" ({outcome.ratio:.2f}, but {why})."
             )
         elif outcome.query.expect == "no loss":
@@ -183,7 +187,8 @@ def main(
 ) -> None:
     """Load a small shop and run its queries without and with look-ahead."""
     extension = not no_extension
-    size, pairs = (QUICK, QUICK_PAIRS) if quick else (FULL, FULL_PAIRS)
+    size = QUICK if quick else FULL
+    pairs, most = (QUICK_PAIRS, QUICK_MOST) if quick else (FULL_PAIRS, FULL_MOST)
     if json_file and not json_file.absolute().parent.is_dir():
         raise UsageError(f"no folder {json_file.absolute().parent} for --json")
     chosen = choose(server, pg_config)
@@ -211,7 +216,9 @@ def main(
             def advance(text: str) -> None:
                 progress.update(task, description=text, advance=1)
 
-            outcomes, made = runner.measure(queries, pairs, deadline=deadline, advance=advance)
+            outcomes, made = runner.measure(
+                queries, pairs, most=most, deadline=deadline, advance=advance
+            )
             progress.update(task, completed=pairs * len(queries) * len(ARMS))
         report(outcomes, made, pairs)
         shown = next(query for query in queries if query.name == SHOWN)
@@ -243,7 +250,7 @@ def report(outcomes: Sequence[Outcome], made: int, pairs: int) -> None:
         "Ahead, wasted: blocks look-ahead asked for, and those it did not need.",
         style="dim",
     )
-    for line in conclusions(outcomes, made):
+    for line in conclusions(outcomes):
         console.print(line, highlight=False)
     wrong = faults(outcomes)
     for line in wrong:

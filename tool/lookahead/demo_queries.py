@@ -17,7 +17,7 @@ from .bench_measure import load_sql
 from .demo_data import Size
 
 LIMIT_QUERIES = 40
-CACHED_REPEATS = 30
+CACHED_REPEATS = 12
 
 # A ratio this far from 1 is more than a busy machine does.
 CLEARLY = 1.1

@@ -66,6 +66,7 @@ class Outcome:
 
     query: Query
     runs: dict[str, list[Run]] = field(default_factory=lambda: {arm: [] for arm in ARMS})
+    seconds: float = 0.0  # that its last pair took
 
     def median(self, arm: str, name: str) -> float:
         return float(statistics.median(getattr(run, name) for run in self.runs[arm]))
@@ -81,9 +82,14 @@ class Outcome:
         return "cannot tell" if verdict == "faster" and self.read_nothing else verdict
 
     @property
+    def pairs(self) -> int:
+        return len(self.runs[STOCK])
+
+    @property
     def is_doubtful(self) -> bool:
-        """Return if one arm was faster though look-ahead read nothing."""
-        return self.read_nothing and self._judged() in ("faster", "slower")
+        """Return if one arm was faster though look-ahead read nothing, or if they overlap."""
+        judged = self._judged()
+        return judged == "cannot tell" or (self.read_nothing and judged in ("faster", "slower"))
 
     def _judged(self) -> str:
         return judge(*([run.ms for run in self.runs[arm]] for arm in ARMS))
@@ -230,6 +236,7 @@ class DemoRunner:
         queries: Sequence[Query],
         pairs: int,
         *,
+        most: int,
         deadline: float,
         advance: Callable[[str], None],
     ) -> tuple[list[Outcome], int]:
@@ -237,27 +244,28 @@ class DemoRunner:
 
         Two pairs are made in any case.  A further one is only begun when the
         last one shows that it ends before the deadline (time.monotonic()).
-        Where look-ahead read nothing, and yet the arms are apart, the pairs
-        are made once more: two or three runs can be so by chance.
+        More, at most so many, are made of what two or three runs cannot tell,
+        or may well show by chance: where look-ahead read nothing, and yet the
+        arms are apart.
         """
         outcomes = [Outcome(query) for query in queries]
         made = 0
-        took = 0.0
-        for pair in range(pairs):
-            begun = time.monotonic()
+        for _ in range(pairs):
             for outcome in outcomes:
-                self._pair(outcome, pair, advance)
+                self._pair(outcome, advance)
             made += 1
-            took = time.monotonic() - begun
+            took = sum(outcome.seconds for outcome in outcomes)
             if made >= 2 and time.monotonic() + took > deadline:
                 break
-        for outcome in outcomes:
-            if outcome.is_doubtful and time.monotonic() + took < deadline:
-                for pair in range(made, 2 * made):
-                    self._pair(outcome, pair, advance)
+        for _ in range(made, most):
+            for outcome in outcomes:
+                if outcome.is_doubtful and time.monotonic() + outcome.seconds < deadline:
+                    self._pair(outcome, advance)
         return outcomes, made
 
-    def _pair(self, outcome: Outcome, pair: int, advance: Callable[[str], None]) -> None:
-        for arm in ARMS if pair % 2 == 0 else ARMS[::-1]:
+    def _pair(self, outcome: Outcome, advance: Callable[[str], None]) -> None:
+        begun = time.monotonic()
+        for arm in ARMS if outcome.pairs % 2 == 0 else ARMS[::-1]:
             advance(f"{outcome.query.name}, {arm}")
             outcome.runs[arm].append(self.run(outcome.query, arm))
+        outcome.seconds = time.monotonic() - begun

@@ -48,7 +48,7 @@ def test_no_credit_for_what_it_did_not_read(
     found = outcome(stock, lookahead, issued=issued)
     assert found.verdict == verdict
     assert found.as_dict()["verdict"] == verdict
-    said = conclusions([found], 2)
+    said = conclusions([found])
     assert said[0].startswith("1 of 1" if verdict == "faster" else "0 of 1")
     assert ("SLOWER" in "".join(said)) == (verdict == "slower")
     assert ("cannot tell" in "".join(said)) == (verdict == "cannot tell")
@@ -119,7 +119,9 @@ def test_what_chance_may_have_done_is_done_again(
 
     monkeypatch.setattr(DemoRunner, "run", run)
     runner = DemoRunner(cast(Cluster, None), QUICK, extension=True)
-    outcomes, made = runner.measure([QUERY], 2, deadline=float("inf"), advance=lambda _: None)
+    outcomes, made = runner.measure(
+        [QUERY], 2, most=4, deadline=float("inf"), advance=lambda _: None
+    )
     assert made == 2
     assert [len(outcomes[0].runs[arm]) for arm in (STOCK, LOOKAHEAD)] == [runs, runs]
     assert (outcomes[0].verdict == "faster") == bool(issued)
