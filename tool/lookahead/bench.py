@@ -17,6 +17,7 @@ from rich.console import Console
 from . import (
     bench_extend,
     bench_index_scan,
+    bench_instructions,
     bench_io_service,
     bench_leaf,
     paths,
@@ -446,6 +447,65 @@ def extend(
     every = bench_extend.cases(chosen, bench_extend.GROUPS, bench_extend.STORAGES)
     result = build_extend_result([c for c in every if c in some or c.id in done], store)
     end(options.finish(folder, result))
+
+
+# ---------------------------------------------------------------------------
+# Instructions
+
+
+@app.command("instructions")
+def instructions(
+    server: Annotated[
+        Optional[list[str]],
+        typer.Option(help="Server to measure, may be repeated; by default a 15, a 17 and an 18."),
+    ] = None,
+    quick: Quick = False,
+    pairs: Annotated[
+        Optional[int],
+        typer.Option(min=1, help="Alternating pairs of runs; by default 2, with --quick 1."),
+    ] = None,
+    output: Output = None,
+    resume: Resume = False,
+    match: Match = None,
+    markdown: Markdown = False,
+) -> None:
+    """Count instructions (Valgrind) of statements that find all they need in shared buffers.
+
+    Where nothing is to be read ahead the library is to cost nothing; this says what it
+    costs, also on a machine that is busy.
+    """
+    bench_instructions.require_valgrind()
+    names = bench_instructions.QUICK if quick else tuple(bench_instructions.STATEMENTS)
+    options = Options(
+        only=None, pairs=pairs or (1 if quick else 2), output=output, match=match, quick=quick,
+        resume=resume, markdown=markdown, huge_pages=False, extension=True,
+    )  # fmt: skip
+    chosen = choose_io_servers(server or [])
+    folder = options.folder("instructions", chosen)
+    some = [
+        case
+        for case in bench_instructions.cases(chosen, names)
+        if match is None or match in case.id
+    ]
+    if not some:
+        raise UsageError("no case is left to run")
+    definition = definition_of(options, bench_instructions.Scale(), None)
+    if resume:
+        store = Store.resume(folder, definition)
+    else:
+        Store.expect_none(folder)
+        for one in chosen:
+            build_for(one)
+        metadata = {
+            "command": command_line(), "commit": git_commit(), "pairs": options.wanted,
+            "machine": machine(), "device": device(paths.temp_root()),
+            "servers": {one.name: one.version for one in chosen},
+            **bench_instructions.DESCRIPTION,
+        }  # fmt: skip
+        store = Store.create(folder, definition, metadata)
+    bench_instructions.run(store, chosen, some, options.wanted, progress)
+    store.close()
+    end(options.finish(folder, bench_instructions.build_result(some, store)))
 
 
 # ---------------------------------------------------------------------------

@@ -12,7 +12,14 @@ from typing import Any
 
 from rich.console import Console
 
-from . import bench_extend_result, bench_leaf_report, report, report_io, stats
+from . import (
+    bench_extend_result,
+    bench_instructions,
+    bench_leaf_report,
+    report,
+    report_io,
+    stats,
+)
 from .bench_result import FAILED
 from .bench_store import now
 from .errors import UsageError
@@ -28,6 +35,7 @@ TABLES = {
     "io-service": report_io.tables,
     "leaf": bench_leaf_report.tables,
     "extend": bench_extend_result.tables,
+    "instructions": bench_instructions.tables,
 }
 # And the lines above them, where they are not the common ones.
 HEADERS = {"leaf": bench_leaf_report.header_text}

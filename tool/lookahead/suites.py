@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -40,7 +41,7 @@ CLEARING_UP_SECONDS = 60
 
 SERVER_VARIABLE = "LOOKAHEAD_SERVER"
 
-BENCHMARKS = ("index-scan", "leaf", "io-service", "extend")
+BENCHMARKS = ("index-scan", "leaf", "io-service", "extend", "instructions")
 RUN_TOOL = "from lookahead.cli import main; main()"
 
 # As pg_regress sets up the servers that it starts itself, and what the
@@ -216,6 +217,8 @@ def smoke(context: Context) -> Outcome:
         for demo, choice in demos.items()
     }
     for bench in BENCHMARKS:
+        if bench == "instructions" and not shutil.which("valgrind"):
+            continue
         commands[f"bench-{bench}"] = [
             "bench", bench, "--quick", "--server", name, "--output", str(context.work / bench),
         ]  # fmt: skip

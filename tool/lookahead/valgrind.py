@@ -22,6 +22,9 @@ VARIABLE = "LOOKAHEAD_VALGRIND"
 # Everything takes about this many times as long.
 SLOWDOWN = 25
 
+# The files that instructions are written to; each has the process's number as well.
+COUNTS = "counted"
+
 BEGIN = "VALGRINDERROR-BEGIN"
 END = "VALGRINDERROR-END"
 
@@ -52,6 +55,17 @@ def command(server: Server, logs: Path) -> list[str]:
     if server.build_tree:
         words.append(f"--suppressions={server.build_tree}/src/tools/valgrind.supp")
     return words
+
+
+def counting_command(folder: Path) -> list[str]:
+    """Return what stands before a server program whose instructions are to be counted.
+
+    A process writes its own, and what was counted before it was forked, when it ends.
+    """
+    return [
+        "valgrind", "--tool=callgrind", "--quiet", "--trace-children=yes",
+        f"--callgrind-out-file={folder}/{COUNTS}.%p",
+    ]  # fmt: skip
 
 
 def errors(logs: Path) -> list[str]:

@@ -1,0 +1,1 @@
+SELECT sum(length(f)) FROM t

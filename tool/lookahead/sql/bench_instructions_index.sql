@@ -1,0 +1,1 @@
+SELECT sum(length(f)) FROM t WHERE a BETWEEN 1 AND 2000

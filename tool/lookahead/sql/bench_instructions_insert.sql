@@ -1,0 +1,1 @@
+INSERT INTO filled VALUES (nextval('more'), 1, repeat('x', 100))

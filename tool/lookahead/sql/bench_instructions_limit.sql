@@ -1,0 +1,1 @@
+SELECT a, f FROM t ORDER BY a LIMIT 10

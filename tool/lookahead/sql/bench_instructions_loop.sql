@@ -1,0 +1,7 @@
+DO $$
+DECLARE
+    i int;
+BEGIN
+    FOR i IN SELECT a FROM parted WHERE a >= 0 LOOP
+    END LOOP;
+END $$

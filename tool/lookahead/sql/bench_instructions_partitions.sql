@@ -1,0 +1,1 @@
+SELECT count(f) FROM parted WHERE a >= 0

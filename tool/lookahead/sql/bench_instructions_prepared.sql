@@ -1,0 +1,1 @@
+EXECUTE by_key (777)

@@ -1,0 +1,1 @@
+UPDATE t SET f = upper(f) WHERE id = 777
