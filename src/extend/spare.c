@@ -346,7 +346,8 @@ la_spare_look(Relation rel, BlockNumber nblocks, BlockNumber analyzed,
  * spare.
  */
 static pg_noinline void
-la_spare_noted(Oid relid, RelOptInfo *info, pg_atomic_uint64 *place, uint64 note)
+la_spare_noted(Oid relid, RelOptInfo *info, pg_atomic_uint64 *place,
+			   uint64 note)
 {
 	int			i = relid % LA_SPARE_KNOWN;
 	instr_time	clock;
@@ -364,7 +365,8 @@ la_spare_noted(Oid relid, RelOptInfo *info, pg_atomic_uint64 *place, uint64 note
 	if (la_known[i].note != note || la_known[i].analyzed != analyzed ||
 		la_known[i].until_us <= now)
 	{
-		la_known[i].spare = la_spare_look(rel, info->pages, analyzed, place, note);
+		la_known[i].spare = la_spare_look(rel, info->pages, analyzed, place,
+										  note);
 		la_known[i].note = note;
 		la_known[i].analyzed = analyzed;
 		la_known[i].until_us = now + LA_SPARE_US;

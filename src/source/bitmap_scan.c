@@ -568,9 +568,9 @@ la_bitmap_restarts(Datum arg)
 }
 
 /*
- * The scan has come to its end.  A plan may have scans of a thousand partitions,
- * one after the other: what was needed to look ahead goes now, unless the scan
- * has shown that it is not over then.
+ * The scan has come to its end.  A plan may have scans of a thousand
+ * partitions, one after the other: what was needed to look ahead goes now,
+ * unless the scan has shown that it is not over then.
  */
 static void
 la_bitmap_rest(LaBitmapScan *scan)

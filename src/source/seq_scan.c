@@ -492,7 +492,11 @@ la_seq_advance_body(void *arg)
 
 		/* Where this round of the scan has it, should that be elsewhere. */
 		scan->frontier.handed_out = blocks ? &blocks->phs_nallocated : NULL;
-		/* Others may have moved on: a position of the past looks like a restart. */
+
+		/*
+		 * Others may have moved on: a position of the past looks like a
+		 * restart.
+		 */
 		scan->position = Max(scan->position,
 							 la_seq_position(scan, scan->current));
 	}
