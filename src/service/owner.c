@@ -86,14 +86,63 @@ la_owner_target_of(LaTarget *target, Relation rel, ForkNumber fork)
 }
 
 /*
- * How many of the slots may one of this kind have?
+ * How many parallel scans of this process have a slot?
  */
 static int
-la_owner_slots(const LaTarget *target, bool is_reserved)
+la_parallel_begun(void)
 {
-	if (is_reserved)
-		return LA_RESERVED_OWNERS;
-	return LA_MAX_OWNERS - (target->most_ahead > 0 ? LA_SPARE_OWNERS : 0);
+	int			n = 0;
+
+	for (int i = 0; i < la_nbegun; i++)
+		n += la_begun[i].owner->key != 0;
+	return n;
+}
+
+/*
+ * Does a slot stand for a parallel scan that has not begun?
+ */
+static inline bool
+la_is_reserved(LaOwner *owner)
+{
+	return owner->key != 0 && pg_atomic_read_u64(&owner->moved_us) == 0;
+}
+
+/*
+ * A slot that may be begun, or NULL.  Says, too, whether another scan of the
+ * relation has the same key.  The caller holds the lock.
+ */
+static LaOwner *
+la_owner_choose(const LaTarget *target, uint64 key, bool is_reserved,
+				bool *is_ambiguous)
+{
+	LaOwner    *owner = NULL;
+	int			nslots = LA_MAX_OWNERS;
+	int			nparallel = 0;
+	int			nreserved = 0;
+
+	if (target->most_ahead > 0)
+		nslots -= LA_SPARE_OWNERS;
+	*is_ambiguous = false;
+	for (int i = 0; i < LA_MAX_OWNERS; i++)
+	{
+		LaOwner    *candidate = &la_service->owners[i];
+
+		if (!la_is_in_use(pg_atomic_read_u32(&candidate->generation)))
+		{
+			if (owner == NULL && i < nslots)
+				owner = candidate;
+			continue;
+		}
+		nparallel += candidate->key != 0;
+		nreserved += la_is_reserved(candidate);
+		if (key != 0 && la_has_key(candidate, target, key))
+			candidate->is_ambiguous = *is_ambiguous = true;
+	}
+	if (is_reserved && nreserved >= LA_RESERVED_OWNERS)
+		return NULL;
+	if (key != 0 && nparallel >= LA_PARALLEL_OWNERS)
+		return NULL;
+	return owner;
 }
 
 /*
@@ -123,14 +172,14 @@ bool
 la_owner_begin(LaOwnerRef *ref, const LaTarget *target, uint64 key,
 			   bool is_reserved)
 {
-	LaOwner    *owner = NULL;
-	int			nslots = la_owner_slots(target, is_reserved);
-	bool		is_ambiguous = false;
+	LaOwner    *owner;
+	bool		is_ambiguous;
 
 	ref->owner = NULL;
 	if (la_service == NULL)
 		return false;
-	if (la_nbegun >= nslots)
+	if (la_nbegun >= LA_MAX_OWNERS ||
+		(key != 0 && la_parallel_begun() >= LA_SESSION_OWNERS))
 	{
 		la_owner_refused(target, is_reserved);
 		return false;
@@ -138,18 +187,7 @@ la_owner_begin(LaOwnerRef *ref, const LaTarget *target, uint64 key,
 	la_owners_have_end();
 
 	LWLockAcquire(la_service->lock, LW_EXCLUSIVE);
-	for (int i = 0; i < LA_MAX_OWNERS; i++)
-	{
-		LaOwner    *candidate = &la_service->owners[i];
-
-		if (!la_is_in_use(pg_atomic_read_u32(&candidate->generation)))
-		{
-			if (owner == NULL && i < nslots)
-				owner = candidate;
-		}
-		else if (key != 0 && la_has_key(candidate, target, key))
-			candidate->is_ambiguous = is_ambiguous = true;
-	}
+	owner = la_owner_choose(target, key, is_reserved, &is_ambiguous);
 	if (owner != NULL)
 	{
 		owner->target = *target;
@@ -160,7 +198,7 @@ la_owner_begin(LaOwnerRef *ref, const LaTarget *target, uint64 key,
 		pg_atomic_write_u64(&owner->frontier, 0);
 		pg_atomic_write_u64(&owner->unused, 0);
 		pg_atomic_write_u32(&owner->started, 0);
-		pg_atomic_write_u64(&owner->moved_us, la_now_us());
+		pg_atomic_write_u64(&owner->moved_us, is_reserved ? 0 : la_now_us());
 		ref->owner = owner;
 		ref->generation = pg_atomic_add_fetch_u32(&owner->generation, 1);
 		Assert(la_is_in_use(ref->generation));
@@ -274,15 +312,6 @@ la_owner_share(void)
 			nactive++;
 	}
 	return (int) ((room - Min(bounded, room / 2)) / Max(nactive, 1));
-}
-
-/*
- * How many slots does this process use?
- */
-int
-la_owners_begun(void)
-{
-	return la_nbegun;
 }
 
 /*

@@ -40,10 +40,12 @@
 
 /*
  * Parallel scans have theirs before they begin, which many of a plan may never
- * do, and those of a cursor that fetches some rows never will: the first so
- * many are for them.
+ * do, and those of a portal that is fetched from never will.  So many of them
+ * have not begun, so many there are, and so many of one session, at most.
  */
 #define LA_RESERVED_OWNERS		64
+#define LA_PARALLEL_OWNERS		96
+#define LA_SESSION_OWNERS		32
 
 /* Room in a worker's queue; pg_lookahead.max_requests_per_worker uses less. */
 #define LA_MAX_QUEUE			1024
@@ -223,7 +225,6 @@ extern bool la_service_is_running(void);
 #define LA_OWNER_RETRY_US	UINT64CONST(1000000)
 
 /* owner.c */
-extern int	la_owners_begun(void);
 extern bool la_owner_begin(LaOwnerRef *ref, const LaTarget *target,
 						   uint64 key, bool is_reserved);
 extern bool la_owner_find(LaOwnerRef *ref, const LaTarget *target,

@@ -532,6 +532,7 @@ la_bitmap_start(LaBitmapScan *scan)
 			la_bitmap_enter(scan, LA_BITMAP_OUT);
 			return;
 		}
+		la_followed_runs(&scan->base);
 		la_bitmap_work_create(scan, method);
 		scan->base.counters.scans_total = 1;
 	}
@@ -584,6 +585,7 @@ la_bitmap_rest(LaBitmapScan *scan)
 			la_bitmap_enter(scan, LA_BITMAP_WATCHING);
 		la_window_close(scan->base.window);
 	}
+	scan->meter.is_begun = false;
 	la_followed_rests(&scan->base);
 }
 
@@ -726,8 +728,12 @@ la_bitmap_moved(LaBitmapScan *scan)
 	scan->current_id = scan->slot->tts_tid.ip_blkid;
 	if (blkno == InvalidBlockNumber)
 	{
-		/* The last row was the last. */
-		la_bitmap_rest(scan);
+		/*
+		 * The last row was the last; unless this is one that was not even
+		 * fetched, because the page is all-visible and no column is needed.
+		 */
+		if (TTS_EMPTY(scan->slot))
+			la_bitmap_rest(scan);
 		return;
 	}
 	scan->current = blkno;

@@ -53,6 +53,8 @@ typedef struct LaScans
 	dlist_head	list;			/* LaFollowed; most index scans join late */
 	int			places;			/* scan nodes met so far */
 	uint32		runs;			/* times that the executor came back */
+	LaFollowed *ended;			/* the parallel sequential scan to whose end
+								 * this process came last, or NULL */
 } LaScans;
 
 struct LaFollowed

@@ -181,7 +181,6 @@ la_index_node_follow(LaIndexNode *node)
 	scan = la_index_scan_create(node->query_context, node->plan, node->index,
 								node->limit);
 	la_followed_add(node->scans, &scan->base, node->place);
-	la_followed_runs(&scan->base);
 	if (la_leaf_scan_is_wanted(node->index))
 	{
 		LaLeafScan *leaf = la_leaf_scan_register(node->query_context,
@@ -192,6 +191,8 @@ la_index_node_follow(LaIndexNode *node)
 		la_followed_runs(&leaf->base);
 		scan->target.leaf = leaf;
 	}
+	/* In front of its leaf scan: EXPLAIN shows the table first. */
+	la_followed_runs(&scan->base);
 	node->scan = scan;
 	if (node->desc != NULL)
 		la_index_scan_bind(scan, node->desc);

@@ -199,9 +199,6 @@ la_seq_scan_register(MemoryContext query_context, SeqScanState *node,
 /* The server halves its chunks when so many are left. */
 #define LA_LAST_CHUNKS		64
 
-/* Parallel scans of one query that have a slot from its start on. */
-#define LA_MAX_PARALLEL_OWNERS	32
-
 typedef enum LaSeqState
 {
 	LA_SEQ_WATCHING,			/* counts waits; no look-ahead yet */
@@ -799,6 +796,25 @@ la_seq_moved(LaSeqScan *scan, BlockNumber blkno, ScanDirection direction)
  */
 
 /*
+ * The leader has come to the end of a parallel scan.  Others may still be at
+ * its owner, but hardly at that of the one to whose end it had come before.
+ */
+static void
+la_seq_end_before(LaSeqScan *scan)
+{
+	LaScans    *scans = scan->base.scans;
+	LaSeqScan  *before = (LaSeqScan *) scans->ended;
+
+	if (!scan->frontier.may_begin || before == scan)
+		return;
+	scans->ended = &scan->base;
+	if (before == NULL)
+		return;
+	la_seq_end(before, LA_SEQ_WATCHING);
+	la_frontier_release(&before->frontier);
+}
+
+/*
  * There are no more rows.
  */
 static TupleTableSlot *
@@ -809,8 +825,9 @@ la_seq_at_end(LaSeqScan *scan, ScanDirection direction)
 	if (scan->has_begun && ScanDirectionIsForward(direction))
 	{
 		scan->position = scan->frontier.nblocks;
-		/* Others may be at the owner of a parallel scan. */
-		if (!scan->is_parallel)
+		if (scan->is_parallel)
+			la_seq_end_before(scan);
+		else
 			la_seq_end(scan, LA_SEQ_WATCHING);
 	}
 	return NULL;
@@ -1015,8 +1032,7 @@ la_seq_scan_register(MemoryContext query_context, SeqScanState *node,
 		scan->frontier.key = la_parallel_key(node);
 
 	/* The leader may never get to scan; the others look for its slot. */
-	if (scan->is_parallel && scan->frontier.may_begin &&
-		la_owners_begun() < LA_MAX_PARALLEL_OWNERS)
+	if (scan->is_parallel && scan->frontier.may_begin)
 		la_frontier_reserve(&scan->frontier, rel,
 							la_range_method_for(rel, true));
 

@@ -130,8 +130,7 @@ la_frontier_reserve(LaFrontier *frontier, Relation rel, const LaMethod *method)
 		return;
 	frontier->rel = rel;
 	frontier->method = method;
-	if (la_frontier_get_owner(frontier, true))
-		pg_atomic_write_u64(&frontier->owner.owner->moved_us, 0);
+	(void) la_frontier_get_owner(frontier, true);
 	/* The leader may have one of the others when it scans. */
 	frontier->retry_us = 0;
 }

@@ -553,6 +553,33 @@ def test_places_kept_for_parallel_scans_are_not_all(tables: Cluster) -> None:
         assert value(connection, taken) == 0
 
 
+def test_a_leader_gives_places_back(tables: Cluster) -> None:
+    """One that scans many tables, one after the other, does not keep a place for each."""
+    union = " UNION ALL ".join(["SELECT id FROM long"] * 40)
+    query = f"SELECT count(*), pg_advisory_xact_lock_shared(8)::text FROM ({union}) u"
+    with connect(tables) as connection, connect(tables) as holder:
+        scanning(connection, enabled=False)
+        settings(connection, **PARALLEL)
+        require_parallel(connection, query)
+        expected = rows(connection, query)
+        switch(connection, on=True)
+        cold(connection, "long")
+        holder.execute("SELECT pg_advisory_lock(8)")
+
+        def run() -> None:
+            assert rows(connection, query) == expected
+
+        with at_work(run):
+            try:
+                # All rows are counted then; the query is still there.
+                until(holder, "(SELECT count(*) = 1 FROM pg_locks WHERE NOT granted)", 60)
+                taken = value(holder, "SELECT count(*) FROM pg_stat_lookahead_owners")
+                assert taken <= 32, taken
+            finally:
+                holder.execute("SELECT pg_advisory_unlock(8)")
+        assert value(holder, "SELECT count(*) FROM pg_stat_lookahead_owners") == 0
+
+
 # ---------------------------------------------------------------------------
 # Synchronized scans
 
