@@ -110,21 +110,14 @@ static void
 la_startup(DestReceiver *self, int operation, TupleDesc typeinfo)
 {
 	LaInto	   *into = la_intos;
-	bool		is_copy = false;
 
+	Assert(la_intos != NULL);
 	while (into != NULL && into->dest != self)
 		into = into->outer;
-	if (into == NULL)
-	{
-		/* Another extension has put a copy of the receiver in its place. */
-		into = la_intos;
-		is_copy = true;
-	}
-	Assert(into != NULL);
-	self->rStartup = into->startup;
+	self->rStartup = into ? into->startup : la_intos->startup;
 	self->rStartup(self, operation, typeinfo);
-	if (is_copy)
-		return;
+	if (into == NULL)
+		return;					/* another extension's copy of the receiver */
 
 	for (int i = 0; i < LA_MADE && OidIsValid(la_made[i]); i++)
 	{

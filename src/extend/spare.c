@@ -19,12 +19,12 @@
  * the table and its last page.  If there is one of a table that is being
  * planned, and the table still ends with that page, the free space map is asked
  * how many of the last pages are empty.  What it said holds for LA_SPARE_US: a
- * table that grows has such a note nearly always, and many are planned for.
- * Without a note nothing is looked at; when nothing is spare any more the note
- * is removed.  Tables share places for
- * notes, so one may get lost, and with the library loaded into single sessions
- * only those know of theirs; then the planner counts the empty pages, as it
- * does those that the server itself adds for many sessions.
+ * table that grows has such a note nearly always, and many queries of it are
+ * planned.  Without a note nothing is looked at; when nothing is spare any more
+ * the note is removed.  Tables share places for notes, so one may get lost, and
+ * with the library loaded into single sessions only those know of theirs; then
+ * the planner counts the empty pages, as it does those that the server itself
+ * adds for many sessions.
  *
  * A second note, of the same kind, says where a table that is being filled
  * ends, with the pages of the server too: see la_keep_ahead().
@@ -58,7 +58,7 @@ PG_FUNCTION_INFO_V1(pg_lookahead_unused_pages);
 /* Pages that may be in use though the map says that they are empty. */
 #define LA_MAX_LOOKS	32
 
-/* How long the planner goes by what the free space map has said. */
+/* Microseconds for which the planner goes by what the free space map said. */
 #define LA_SPARE_US		10000
 
 /* Tables of which this process knows for so long what it has said. */

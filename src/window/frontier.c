@@ -90,7 +90,7 @@ la_frontier_open(LaFrontier *frontier, Relation rel, const LaMethod *method,
 }
 
 /*
- * Have a valid owner, if the scan is to have one.
+ * Have a valid owner, maybe for a scan that has not begun.
  */
 static bool
 la_frontier_get_owner(LaFrontier *frontier, bool is_reserved)
@@ -113,6 +113,9 @@ la_frontier_get_owner(LaFrontier *frontier, bool is_reserved)
 	return false;
 }
 
+/*
+ * Have a valid owner, if the scan is to have one.
+ */
 bool
 la_frontier_has_owner(LaFrontier *frontier)
 {

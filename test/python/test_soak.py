@@ -22,7 +22,7 @@ import random
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 
 import psycopg
@@ -31,7 +31,9 @@ from lookahead.cluster import Cluster
 from lookahead.servers import Server
 from psycopg.types.numeric import Int4
 
+import crowd
 from conftest import CONF, NewCluster
+from crowd import Body
 from support import (
     ELSEWHERE,
     Connection,
@@ -47,6 +49,7 @@ from support import (
     until,
     value,
 )
+from test_interrupts import wait_until_back
 from test_standby import caught_up, standby_from
 
 LIVES = int(os.environ.get("LOOKAHEAD_SOAK_LIVES", "3"))
@@ -85,8 +88,7 @@ TABLES = ("account", "ledger", "heap", "bare", "parted_0", "parted_1")
 
 # What others may do to a session here, with or without look-ahead.
 ACCEPTED = (
-    psycopg.errors.DeadlockDetected,
-    psycopg.errors.LockNotAvailable,
+    *crowd.ACCEPTED,
     psycopg.errors.QueryCanceled,
     psycopg.errors.SerializationFailure,
     psycopg.errors.UndefinedTable,
@@ -111,8 +113,6 @@ INDEXES = {
     "more_brin": "bare USING brin (batch)",
     "more_gin": "bare USING gin ((ARRAY[n, n + 1]))",
 }
-
-Body = Callable[[Connection, random.Random], None]
 
 
 def chosen(connection: Connection, choice: random.Random) -> None:
@@ -221,7 +221,7 @@ def delete(connection: Connection, choice: random.Random) -> None:
 
 def maintain(connection: Connection, choice: random.Random) -> None:
     settings(connection, lock_timeout="2s", statement_timeout="60s")
-    table = choice.choice(("account", "heap", "bare", "parted"))
+    table = choice.choice(("account", *TARGETS))
     single = choice.choice(TABLES)
     connection.execute(
         choice.choice(
@@ -384,8 +384,9 @@ class Life:
         assert not self.failures, "\n".join(self.failures)
 
 
-def kill_one(cluster: Cluster, kind: str) -> None:
+def kill_one(cluster: Cluster, log: LogWatch, kind: str) -> None:
     """Kill one process of the server; it goes down with it, and comes back by itself."""
+    crashes = log.text().count("reinitializing")
     with connect(cluster) as connection:
         found = rows(
             connection,
@@ -394,22 +395,18 @@ def kill_one(cluster: Cluster, kind: str) -> None:
         )
     if found:
         signal_backend(found[0][0], "KILL")
-        time.sleep(0.5)
-        for _ in range(300):
-            with suppress(psycopg.OperationalError), connect(cluster):
-                return
-            time.sleep(0.1)
+        wait_until_back(cluster, log, crashes + 1)
 
 
-def finish(cluster: Cluster, life: Life, how: str) -> None:
+def finish(cluster: Cluster, log: LogWatch, life: Life, how: str) -> None:
     """End a life of the server, with its sessions in the middle of their work."""
     if how == "idle":
         life.end()
     life.may_break.set()
     if how == "kill a session":
-        kill_one(cluster, "backend_type = 'client backend' AND state = 'active'")
+        kill_one(cluster, log, "backend_type = 'client backend' AND state = 'active'")
     elif how == "kill an I/O worker":
-        kill_one(cluster, "backend_type = 'pg_lookahead io worker'")
+        kill_one(cluster, log, "backend_type = 'pg_lookahead io worker'")
     elif how in ("fast", "immediate"):
         cluster.stop(how)
     if how != "idle":
@@ -460,7 +457,7 @@ def clear(connection: Connection) -> None:
         connection.execute(f"{('COMMIT', 'ROLLBACK')[int(name) % 2]} PREPARED '{name}'")
     for name in INDEXES:
         connection.execute(f"DROP INDEX IF EXISTS {name}")
-    for table in ("heap", "bare", "parted"):
+    for table in TARGETS:
         if value(connection, f"SELECT count(*) FROM {table}") > 150_000:
             connection.execute(f"TRUNCATE {table}")
             connection.execute("DELETE FROM ledger WHERE target = %s", (table,))
@@ -514,14 +511,14 @@ def test_soak(own_cluster: NewCluster, server: Server) -> None:
     done: Counter[str] = Counter()
     ahead: Counter[str] = Counter()
     standby = Cluster(server, conf={**conf, "hot_standby": "on", "hot_standby_feedback": "on"})
-    watched = LogWatch(primary, [CRASH]), LogWatch(standby, [CRASH])
-    with standby_from(primary, standby), watched[0], watched[1]:
+    log = LogWatch(primary, [CRASH])
+    with standby_from(primary, standby), log, LogWatch(standby, [CRASH]):
         for turn in range(LIVES):
             how = ENDS[turn % len(ENDS)]
             life = Life(primary, standby, f"life {turn}")
             time.sleep(SECONDS)
             ahead += looked_ahead(primary)
-            finish(primary, life, how)
+            finish(primary, log, life, how)
             done += life.done
             print(
                 f"life {turn}: {how}, {dict(life.done)}, refused {dict(life.refused)}", flush=True

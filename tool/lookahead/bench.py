@@ -20,10 +20,10 @@ from . import (
     bench_instructions,
     bench_io_service,
     bench_leaf,
-    paths,
     report,
     servers,
     slow_storage,
+    valgrind,
 )
 from .bench_extend_result import build_result as build_extend_result
 from .bench_extend_run import LoadRunner
@@ -41,13 +41,13 @@ from .bench_session import (
     Options,
     ScanBench,
     Scans,
-    build_for,
     definition_of,
     described,
     done_in,
+    open_store,
     run_scans,
 )
-from .bench_store import Store, command_line, device, git_commit, machine
+from .bench_store import Store
 from .cluster import own_folder
 from .data import BenchData, pgbench_name
 from .errors import UsageError
@@ -423,20 +423,8 @@ def extend(
     some = options.chosen(bench_extend.cases(chosen, groups, storages))
     with options.set_up_huge_pages() as pages:
         definition = definition_of(options, scale, pages)
-        if resume:
-            store = Store.resume(folder, definition)
-        else:
-            Store.expect_none(folder)
-            if options.extension:
-                for one in chosen:
-                    build_for(one)
-            metadata = {
-                "command": command_line(), "commit": git_commit(), "pairs": options.wanted,
-                "machine": machine(), "device": device(paths.temp_root()),
-                "servers": {one.name: one.version for one in chosen},
-                **bench_extend.DESCRIPTION, **described(None, pages),
-            }  # fmt: skip
-            store = Store.create(folder, definition, metadata)
+        description = {**bench_extend.DESCRIPTION, **described(None, pages)}
+        store = open_store(options, folder, definition, chosen, description)
         run_loads(
             store, scale, chosen, storages, some,
             extension=options.extension, pairs=options.wanted,
@@ -474,7 +462,7 @@ def instructions(
     Where nothing is to be read ahead the library is to cost nothing; this says what it
     costs, also on a machine that is busy.
     """
-    bench_instructions.require_valgrind()
+    valgrind.require("bench instructions")
     names = bench_instructions.QUICK if quick else tuple(bench_instructions.STATEMENTS)
     options = Options(
         only=None, pairs=pairs or (1 if quick else 2), output=output, match=match, quick=quick,
@@ -482,27 +470,9 @@ def instructions(
     )  # fmt: skip
     chosen = choose_io_servers(server or [])
     folder = options.folder("instructions", chosen)
-    some = [
-        case
-        for case in bench_instructions.cases(chosen, names)
-        if match is None or match in case.id
-    ]
-    if not some:
-        raise UsageError("no case is left to run")
+    some = options.chosen(bench_instructions.cases(chosen, names))
     definition = definition_of(options, bench_instructions.Scale(), None)
-    if resume:
-        store = Store.resume(folder, definition)
-    else:
-        Store.expect_none(folder)
-        for one in chosen:
-            build_for(one)
-        metadata = {
-            "command": command_line(), "commit": git_commit(), "pairs": options.wanted,
-            "machine": machine(), "device": device(paths.temp_root()),
-            "servers": {one.name: one.version for one in chosen},
-            **bench_instructions.DESCRIPTION,
-        }  # fmt: skip
-        store = Store.create(folder, definition, metadata)
+    store = open_store(options, folder, definition, chosen, bench_instructions.DESCRIPTION)
     bench_instructions.run(store, chosen, some, options.wanted, progress)
     store.close()
     end(options.finish(folder, bench_instructions.build_result(some, store)))

@@ -13,7 +13,7 @@ import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from . import build, paths, slow_storage
 from .bench_measure import device_of
@@ -31,6 +31,16 @@ from .servers import Server
 ScaleT = TypeVar("ScaleT")
 DataT = TypeVar("DataT", bound=BenchData)
 SettingT = TypeVar("SettingT", bound=KernelSetting)
+
+
+class Named(Protocol):
+    """A case of any benchmark."""
+
+    @property
+    def id(self) -> str: ...
+
+
+NamedT = TypeVar("NamedT", bound=Named)
 
 
 @dataclass(frozen=True)
@@ -54,7 +64,7 @@ class Options:
         """Return how many pairs of runs each case gets."""
         return self.pairs or (1 if self.quick else 5)
 
-    def chosen(self, cases: Sequence[CellT]) -> list[CellT]:
+    def chosen(self, cases: Sequence[NamedT]) -> list[NamedT]:
         """Return the cases to run."""
         some = [case for case in cases if self.match is None or self.match in case.id]
         if not some:
@@ -296,6 +306,28 @@ def definition_of(options: Options, scale: Any, pages: HugePages | None) -> dict
     if options.read_delay_us:
         definition["read_delay_us"] = options.read_delay_us
     return definition
+
+
+def open_store(
+    options: Options,
+    folder: Path,
+    definition: dict[str, Any],
+    servers: Sequence[Server],
+    description: Mapping[str, Any],
+) -> Store:
+    """Build the extension, and open the store of a benchmark that makes its own tables."""
+    if options.resume:
+        return Store.resume(folder, definition)
+    Store.expect_none(folder)
+    if options.extension:
+        for server in servers:
+            build_for(server)
+    metadata = {
+        "command": command_line(), "commit": git_commit(), "pairs": options.wanted,
+        "machine": machine(), "device": device(paths.temp_root()),
+        "servers": {server.name: server.version for server in servers}, **description,
+    }  # fmt: skip
+    return Store.create(folder, definition, metadata)
 
 
 def done_in(store: Store) -> set[Any]:

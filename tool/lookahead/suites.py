@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -217,7 +216,7 @@ def smoke(context: Context) -> Outcome:
         for demo, choice in demos.items()
     }
     for bench in BENCHMARKS:
-        if bench == "instructions" and not shutil.which("valgrind"):
+        if bench == "instructions" and not valgrind.is_installed():
             continue
         commands[f"bench-{bench}"] = [
             "bench", bench, "--quick", "--server", name, "--output", str(context.work / bench),

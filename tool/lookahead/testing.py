@@ -281,7 +281,7 @@ class Run:
 def main(plan: Plan) -> int:
     """Run the plan; return the exit status."""
     if plan.valgrind:
-        valgrind.require()
+        valgrind.require("--valgrind")
     build_servers(plan)
     chosen: list[Server] = []
     everything: list[Server] = []

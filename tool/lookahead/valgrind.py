@@ -29,9 +29,14 @@ BEGIN = "VALGRINDERROR-BEGIN"
 END = "VALGRINDERROR-END"
 
 
-def require() -> None:
-    if not shutil.which("valgrind"):
-        raise MissingPackages("--valgrind needs Valgrind.", ["valgrind"])
+def is_installed() -> bool:
+    return shutil.which("valgrind") is not None
+
+
+def require(what: str) -> None:
+    """Raise MissingPackages where it is not installed."""
+    if not is_installed():
+        raise MissingPackages(f"{what} needs Valgrind.", ["valgrind"])
 
 
 def can_run(server: Server) -> bool:
