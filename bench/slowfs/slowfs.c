@@ -355,6 +355,8 @@ slow_init(struct fuse_conn_info *connection, struct fuse_config *config)
 	/* Otherwise the kernel leaves out what it should read ahead. */
 	connection->max_background = MOST_IN_FLIGHT;
 	connection->congestion_threshold = MOST_IN_FLIGHT;
+	/* Otherwise each write throws what is cached of the file away. */
+	connection->want &= ~(unsigned) FUSE_CAP_AUTO_INVAL_DATA;
 	return NULL;
 }
 

@@ -9,6 +9,13 @@
  * segment file itself, through the server's own virtual file descriptors.  The
  * file is closed again at once: nobody tells us when it has been replaced.
  *
+ * Either way in pieces of LA_ADVICE_BYTES.  Linux reads of one piece of advice
+ * no more than a device takes at a time (max_sectors_kb) or than it reads ahead
+ * by itself (read_ahead_kb), whichever is more, and forgets the rest without a
+ * word.  That is a few megabytes on many disks, and 256 kB or 128 kB on others
+ * and on network file systems.  The reads of several pieces go on at the same
+ * time.
+ *
  * Advice that the kernel does not take is no error.  A segment that is missing
  * is one to the storage manager (17 and later, and single blocks before).
  *
@@ -24,6 +31,10 @@
 #include "compat.h"
 #include "method/method.h"
 
+/* What Linux reads ahead of a file by default, and takes from any advice. */
+#define LA_ADVICE_BYTES		(128 * 1024)
+#define LA_ADVICE_BLOCKS	(LA_ADVICE_BYTES / BLCKSZ)
+
 #if LA_HAVE_RANGE_ADVICE || !LA_HAVE_ADVICE
 
 /*
@@ -33,7 +44,14 @@ void
 la_file_advise(SMgrRelation smgr, ForkNumber fork, BlockNumber first,
 			   int nblocks)
 {
-	la_smgr_prefetch(smgr, fork, first, nblocks);
+	while (nblocks > 0)
+	{
+		int			n = Min(nblocks, LA_ADVICE_BLOCKS);
+
+		la_smgr_prefetch(smgr, fork, first, n);
+		first += n;
+		nblocks -= n;
+	}
 }
 
 #else
@@ -50,6 +68,7 @@ la_advise_segment(SMgrRelation smgr, ForkNumber fork, BlockNumber first,
 {
 	uint32		segment = first / RELSEG_SIZE;
 	off_t		offset = (off_t) (first % RELSEG_SIZE) * BLCKSZ;
+	off_t		end = offset + (off_t) nblocks * BLCKSZ;
 	char	   *path = relpath(la_smgr_locator(smgr), fork);
 	char	   *name = path;
 	File		file;
@@ -59,8 +78,10 @@ la_advise_segment(SMgrRelation smgr, ForkNumber fork, BlockNumber first,
 	file = PathNameOpenFile(name, O_RDONLY | PG_BINARY);
 	if (file >= 0)
 	{
-		(void) FilePrefetch(file, offset, nblocks * BLCKSZ,
-							WAIT_EVENT_DATA_FILE_PREFETCH);
+		for (; offset < end; offset += LA_ADVICE_BYTES)
+			(void) FilePrefetch(file, offset,
+								Min(end - offset, LA_ADVICE_BYTES),
+								WAIT_EVENT_DATA_FILE_PREFETCH);
 		FileClose(file);
 	}
 	if (name != path)

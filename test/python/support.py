@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import mmap
 import os
 import re
 import subprocess
@@ -135,6 +137,14 @@ def until(connection: Connection, condition: str, seconds: float = 30) -> None:
         time.sleep(0.02)
 
 
+def wait_for(condition: Callable[[], bool], seconds: float = 10) -> None:
+    """Wait for a condition."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it did not happen"
+        time.sleep(0.02)
+
+
 def no_timeout(connection: Connection) -> None:
     """Take a short timeout back, which may well hit what takes it back."""
     for _ in range(100):
@@ -240,6 +250,25 @@ def evict_tablespaces(cluster: Cluster) -> None:
     """Take what is in tablespaces out of the kernel's page cache."""
     for place in (cluster.data / "pg_tblspc").iterdir():
         evict(place.resolve())
+
+
+def cached_pages(file: Path) -> list[bool]:
+    """Say of each page of a file, of 4 kB mostly, whether it is in the kernel's page cache."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.mmap.restype = ctypes.c_void_p
+    libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t] + [ctypes.c_int] * 3 + [ctypes.c_long]
+    libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+    libc.mincore.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p]
+    size = file.stat().st_size
+    pages = ctypes.create_string_buffer(-(-size // mmap.PAGESIZE))
+    with file.open("rb") as opened:
+        place = libc.mmap(None, size, mmap.PROT_READ, mmap.MAP_SHARED, opened.fileno(), 0)
+    assert place != ctypes.c_void_p(-1).value, os.strerror(ctypes.get_errno())
+    try:
+        assert libc.mincore(place, size, pages) == 0, os.strerror(ctypes.get_errno())
+    finally:
+        libc.munmap(place, size)
+    return [bool(page & 1) for page in pages.raw]
 
 
 # ---------------------------------------------------------------------------

@@ -24,6 +24,7 @@ from support import (
     SEQUENTIAL_SCANS,
     Connection,
     LogWatch,
+    cached_pages,
     connect,
     evict_tablespaces,
     gained,
@@ -37,6 +38,7 @@ from support import (
     until,
     until_served,
     value,
+    wait_for,
 )
 
 ROWS = 6000
@@ -342,6 +344,26 @@ def test_short_scan_to_and_fro(slow: Cluster, direction: str) -> None:
         assert change.blocks_used > 200
         assert change.blocks_wasted == 0
         assert not change.errors
+
+
+def share_up_to_the_last(pages: list[bool]) -> float:
+    last = max(number for number, cached in enumerate(pages) if cached)
+    return sum(pages) / (last + 1)
+
+
+def test_all_that_is_advised_is_read(slow: Cluster, server: Server) -> None:
+    """The kernel takes no more of one piece of advice than what a device reads at a time."""
+    need_followed_scans(server)
+    make_cold(slow)
+    with LogWatch(slow), connect(slow) as connection, connection.transaction():
+        settings(connection, **SEQUENTIAL_SCANS, pg_lookahead__start_after="0",
+                 pg_lookahead__method="advice")  # fmt: skip
+        place = slow.data / value(connection, "SELECT pg_relation_filepath('far')")
+        connection.execute("DECLARE c CURSOR FOR SELECT f FROM far")
+        rows(connection, "FETCH 200 FROM c")
+        wait_for(lambda: any(cached_pages(place)[2048:]))
+        # What is there is there without holes, up to where look-ahead has come.
+        wait_for(lambda: share_up_to_the_last(cached_pages(place)) > 0.95)
 
 
 @pytest.mark.parametrize("joined", [False, True])
