@@ -37,6 +37,7 @@ OBJS = \
 	src/source/leaf_items.o \
 	src/source/leaf_scan.o \
 	src/source/leaf_walk.o \
+	src/source/index_pass.o \
 	src/source/maintenance.o \
 	src/source/plan_walk.o \
 	src/source/progress.o \

@@ -20,6 +20,17 @@ typedef enum LaLookupResult
 	LA_LOOKUP_NOTHING,			/* none, or nobody could be asked */
 } LaLookupResult;
 
+/* Of so many indexes of a table the files are told, too. */
+#define LA_MAX_INDEXES		16
+
+/* The file of a relation, and of the indexes on it. */
+typedef struct LaFiles
+{
+	LaTarget	target;
+	int			nindexes;
+	LaTarget	indexes[LA_MAX_INDEXES];
+} LaFiles;
+
 /*
  * Is there a watcher?  Where the server does not read ahead itself, and there
  * is an I/O service.
@@ -33,7 +44,7 @@ la_watcher_is_wanted(void)
 /* For the watcher, which alone asks. */
 extern void la_watcher_attach(void);
 extern int	la_lookup_begin(Oid dbid, Oid relid);
-extern LaLookupResult la_lookup_poll(int slot, LaTarget *target);
+extern LaLookupResult la_lookup_poll(int slot, LaFiles *files);
 extern void la_lookup_cancel(int slot);
 
 /* For who is about to run a command that may be followed. */

@@ -6,7 +6,8 @@
  * The watcher (source/maintenance.c) is connected to no database and learns of
  * a command no more than database and relation.  What file that is stands in
  * pg_class, which only a process of that database can read.  So a resolver is
- * started: a background worker that connects, looks at one row and exits.
+ * started: a background worker that connects, looks at the row, and at those of
+ * the relation's indexes, and exits.
  *
  *		watcher					slot					resolver
  *		ask (ticket 7) ------>	7, which relation?
@@ -33,10 +34,13 @@
  */
 #include "postgres.h"
 
+#include "access/genam.h"
 #include "access/htup_details.h"
+#include "access/table.h"
 #include "access/xact.h"
 #include "catalog/pg_am.h"
 #include "catalog/pg_class.h"
+#include "catalog/pg_index.h"
 #include "service/background.h"
 #include "service/lookup.h"
 #include "settings.h"
@@ -44,7 +48,9 @@
 #include "storage/latch.h"
 #include "storage/shmem.h"
 #include "storage/spin.h"
+#include "utils/fmgroids.h"
 #include "utils/memutils.h"
+#include "utils/rel.h"
 #include "utils/syscache.h"
 
 /* Questions that are open at a time; more have to be asked again later. */
@@ -56,9 +62,9 @@ typedef struct LaLookup
 {
 	uint32		ticket;			/* of the question that is open */
 	bool		is_answered;
-	bool		is_found;		/* "target" is valid */
+	bool		is_found;		/* "files" is valid */
 	Oid			relid;
-	LaTarget	target;
+	LaFiles		files;
 } LaLookup;
 
 /* Shared memory; all is protected by the mutex. */
@@ -209,7 +215,7 @@ la_lookup_begin(Oid dbid, Oid relid)
  * Is the answer there?  If it is, the slot is free again.
  */
 LaLookupResult
-la_lookup_poll(int slot, LaTarget *target)
+la_lookup_poll(int slot, LaFiles *files)
 {
 	LaLookup   *lookup = &la_watch_area->lookups[slot];
 	LaLookupResult result = LA_LOOKUP_PENDING;
@@ -222,7 +228,7 @@ la_lookup_poll(int slot, LaTarget *target)
 	SpinLockAcquire(&la_watch_area->mutex);
 	if (lookup->is_answered && lookup->is_found)
 	{
-		*target = lookup->target;
+		*files = lookup->files;
 		result = LA_LOOKUP_FOUND;
 	}
 	else if (lookup->is_answered || is_gone)
@@ -256,13 +262,12 @@ la_lookup_cancel(int slot)
  */
 
 /*
- * Find the file of a relation of this database.  Returns false if there is none
- * that a worker of the I/O service could read: of a temporary table, of a
- * relation that is neither a heap nor a B-tree, of a mapped catalog, whose file
- * is not in pg_class.
+ * Find the file of a relation of this database, and its access method.  Returns
+ * false if there is none that a worker of the I/O service could read: of a
+ * temporary table, of a mapped catalog, whose file is not in pg_class.
  */
 static bool
-la_find_target(Oid relid, LaTarget *target)
+la_find_target(Oid relid, LaTarget *target, Oid *am)
 {
 	HeapTuple	tuple = SearchSysCache1(RELOID, ObjectIdGetDatum(relid));
 	Form_pg_class form;
@@ -271,10 +276,9 @@ la_find_target(Oid relid, LaTarget *target)
 	if (!HeapTupleIsValid(tuple))
 		return false;
 	form = (Form_pg_class) GETSTRUCT(tuple);
-	found = (form->relam == HEAP_TABLE_AM_OID ||
-			 form->relam == BTREE_AM_OID) &&
-		form->relpersistence != RELPERSISTENCE_TEMP &&
+	found = form->relpersistence != RELPERSISTENCE_TEMP &&
 		OidIsValid(form->relfilenode) && !form->relisshared;
+	*am = form->relam;
 	if (found)
 	{
 		memset(target, 0, sizeof(*target));
@@ -292,6 +296,52 @@ la_find_target(Oid relid, LaTarget *target)
 }
 
 /*
+ * Find the files of a relation's indexes.
+ */
+static void
+la_find_indexes(Oid relid, LaFiles *files)
+{
+	Relation	catalog = table_open(IndexRelationId, AccessShareLock);
+	SysScanDesc scan;
+	ScanKeyData key;
+	HeapTuple	tuple;
+	Oid			am;
+
+	ScanKeyInit(&key, Anum_pg_index_indrelid, BTEqualStrategyNumber, F_OIDEQ,
+				ObjectIdGetDatum(relid));
+	scan = systable_beginscan(catalog, IndexIndrelidIndexId, true, NULL, 1,
+							  &key);
+	while (HeapTupleIsValid(tuple = systable_getnext(scan)))
+	{
+		Form_pg_index form = (Form_pg_index) GETSTRUCT(tuple);
+
+		if (la_find_target(form->indexrelid,
+						   &files->indexes[files->nindexes], &am) &&
+			++files->nindexes == LA_MAX_INDEXES)
+			break;
+	}
+	systable_endscan(scan);
+	table_close(catalog, AccessShareLock);
+}
+
+/*
+ * Find the files of a heap and its indexes, or of a B-tree.  Returns false if
+ * there are none, or the relation is something else.
+ */
+static bool
+la_find_files(Oid relid, LaFiles *files)
+{
+	Oid			am;
+
+	memset(files, 0, sizeof(*files));
+	if (!la_find_target(relid, &files->target, &am))
+		return false;
+	if (am == HEAP_TABLE_AM_OID)
+		la_find_indexes(relid, files);
+	return am == HEAP_TABLE_AM_OID || am == BTREE_AM_OID;
+}
+
+/*
  * Entry point of a resolver.
  */
 void
@@ -299,7 +349,7 @@ la_resolver_main(Datum arg)
 {
 	LaLookup   *lookup = &la_watch_area->lookups[DatumGetInt32(arg)];
 	LaResolverOrder order;
-	LaTarget	target;
+	LaFiles		files;
 	Oid			relid;
 	bool		is_open;
 	bool		is_found;
@@ -320,13 +370,13 @@ la_resolver_main(Datum arg)
 	SetConfigOption("lock_timeout", LA_LOCK_TIMEOUT, PGC_SUSET,
 					PGC_S_OVERRIDE);
 	StartTransactionCommand();
-	is_found = la_find_target(relid, &target);
+	is_found = la_find_files(relid, &files);
 	CommitTransactionCommand();
 
 	SpinLockAcquire(&la_watch_area->mutex);
 	if (lookup->ticket == order.ticket)
 	{
-		lookup->target = target;
+		lookup->files = files;
 		lookup->is_found = is_found;
 		lookup->is_answered = true;
 	}

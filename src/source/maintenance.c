@@ -17,6 +17,8 @@
  *		command				blocks				position
  *		VACUUM, 1st pass	not all-visible		the block's number
  *		VACUUM, 2nd pass	not all-visible		the block's number
+ *		... over indexes	all, of the index	seen in shared buffers, where it
+ *												is told by nobody: index_pass.c
  *		CREATE INDEX,		all					blocks since the start, which is
  *		REINDEX									found by synchronized scans
  *		... CONCURRENTLY,	all, of the index	the block's number; only B-trees
@@ -37,8 +39,6 @@
  * no blocks; there the location is all that there is, and with
  * synchronize_seqscans off (pg_dump) or a smaller table it is not followed.
  *
- * VACUUM goes through indexes, too, but tells nobody where in them it is.
- *
  * ANALYZE takes a random sample that nobody else knows, in physical order, and
  * advises the kernel of it a few blocks ahead by itself (14 and later).  That
  * is left alone, unless the sample is the table.
@@ -55,7 +55,7 @@
  * each read and keep at a distance that VACUUM does not cross while they read
  * (LA_LEAST_MARGIN), unless one of them gets no processor meanwhile.  The
  * validation of an index wants its leaf pages to itself as well, and waits for
- * them: it is treated the same.
+ * them, and so does VACUUM in indexes: they are treated the same.
  * CLUSTER and VACUUM FULL let nobody else lock the table: advice, or nothing.
  * All others are read into shared buffers.
  *
@@ -96,6 +96,7 @@
 #include "service/lookup.h"
 #include "service/service.h"
 #include "settings.h"
+#include "source/index_pass.h"
 #include "source/maintenance.h"
 #include "source/progress.h"
 #include "source/vm_runs.h"
@@ -171,7 +172,7 @@ typedef enum LaCommandState
 {
 	LA_COMMAND_NEW,				/* not yet worth a lookup */
 	LA_COMMAND_LOOKUP,			/* a resolver was asked; "lookup" is valid */
-	LA_COMMAND_KNOWN,			/* "target" and "nblocks" are valid */
+	LA_COMMAND_KNOWN,			/* "files" and "nblocks" are valid */
 	LA_COMMAND_IGNORED,			/* not to be followed, until it ends */
 } LaCommandState;
 
@@ -190,7 +191,7 @@ typedef struct LaCommand
 	LaCommandState state;
 	uint64		turn;			/* when it was seen last */
 	int			lookup;
-	LaTarget	target;
+	LaFiles		files;
 	BlockNumber nblocks;
 
 	/* of the scan that it does now */
@@ -208,6 +209,7 @@ typedef struct LaCommand
 	int			visited;		/* ... and blocks that it had been to */
 	LaPursuit	pursuit;
 	LaVmRuns	runs;
+	LaIndexPasses *passes;		/* over indexes, or NULL */
 } LaCommand;
 
 static dlist_head la_commands = DLIST_STATIC_INIT(la_commands);
@@ -244,7 +246,8 @@ la_choose_method(LaTarget *target, LaScanKind kind)
 	}
 	/* What VACUUM leaves out is in a page that must not be read then. */
 	if (la_damage_is_accepted() &&
-		(kind == LA_SCAN_VACUUM || kind == LA_SCAN_VACUUM_DEAD))
+		(kind == LA_SCAN_VACUUM || kind == LA_SCAN_VACUUM_DEAD ||
+		 kind == LA_SCAN_VACUUM_INDEXES))
 		return false;
 	switch (kind)
 	{
@@ -252,6 +255,7 @@ la_choose_method(LaTarget *target, LaScanKind kind)
 			target->advise_only = true;
 			return is_advised;
 		case LA_SCAN_VACUUM:
+		case LA_SCAN_VACUUM_INDEXES:
 		case LA_SCAN_VALIDATE_INDEX:
 			/* Where there is a page cache, no method is worth a page left. */
 			target->margin = Min(la_owner_share(),
@@ -299,7 +303,7 @@ la_find_start(LaCommand *command, const LaSight *sight)
 		return false;
 	}
 
-	location = la_sync_scan_location(&command->target.locator,
+	location = la_sync_scan_location(&command->files.target.locator,
 									 command->nblocks);
 	if (sight->kind == LA_SCAN_COPY)
 	{
@@ -348,7 +352,7 @@ la_command_position(const LaCommand *command, const LaSight *sight)
 	switch (sight->kind)
 	{
 		case LA_SCAN_COPY:
-			return (la_sync_scan_location(&command->target.locator,
+			return (la_sync_scan_location(&command->files.target.locator,
 										  command->nblocks) +
 					n - command->start) % n;
 		case LA_SCAN_SAMPLE:
@@ -389,7 +393,8 @@ la_check_visits(LaCommand *command, uint64 position)
 		if (la_vm_is_skippable(&command->runs, blkno))
 			continue;
 		command->visits++;
-		if (la_block_is_resident(&command->target.locator, MAIN_FORKNUM, blkno))
+		if (la_block_is_resident(&command->files.target.locator,
+								 MAIN_FORKNUM, blkno))
 			command->visited++;
 	}
 	if (command->visits >= LA_LEAST_VISITS)
@@ -401,7 +406,27 @@ la_check_visits(LaCommand *command, uint64 position)
 }
 
 /*
- * Is the process found reading at least every other time?  If not, the kernel
+ * Is a process reading from a file at this moment, or a parallel worker of it?
+ */
+static bool
+la_group_reads(const PGPROC *leader)
+{
+	if (leader->wait_event_info == WAIT_EVENT_DATA_FILE_READ)
+		return true;
+	for (uint32 i = 0; i < ProcGlobal->allProcCount; i++)
+	{
+		const PGPROC *proc = &ProcGlobal->allProcs[i];
+
+		/* No lock: at worst it has just become another's. */
+		if (proc->lockGroupLeader == leader &&
+			proc->wait_event_info == WAIT_EVENT_DATA_FILE_READ)
+			return true;
+	}
+	return false;
+}
+
+/*
+ * Is the command found reading at least every other time?  If not, the kernel
  * reads ahead fast enough for it, and we would only be in its way.
  */
 static bool
@@ -415,7 +440,8 @@ la_command_waits(LaCommand *command)
 	if (proc == NULL)
 		return false;
 	command->looks++;
-	if (proc->wait_event_info == WAIT_EVENT_DATA_FILE_READ)
+	if (command->sight.kind == LA_SCAN_VACUUM_INDEXES ? la_group_reads(proc) :
+		proc->wait_event_info == WAIT_EVENT_DATA_FILE_READ)
 		command->reads++;
 	if (command->looks < LA_LEAST_LOOKS)
 		return false;
@@ -454,11 +480,14 @@ la_live_counter(LaScanKind kind)
 }
 
 static void
-la_scan_close(LaCommand *command)
+la_scan_close(LaCommand *command, bool is_over)
 {
 	if (command->is_open)
 		la_pursuit_close(&command->pursuit);
 	command->is_open = false;
+	if (command->passes != NULL)
+		la_passes_end(command->passes, is_over);
+	command->passes = NULL;
 }
 
 /*
@@ -467,7 +496,7 @@ la_scan_close(LaCommand *command)
 static void
 la_scan_open(LaCommand *command, const LaSight *sight)
 {
-	LaTarget	target = command->target;
+	LaTarget	target = command->files.target;
 	const bool	is_dead = sight->kind == LA_SCAN_VACUUM_DEAD;
 	const bool	is_vacuum = sight->kind == LA_SCAN_VACUUM || is_dead;
 	const int	counter = la_live_counter(sight->kind);
@@ -512,6 +541,38 @@ la_scan_open(LaCommand *command, const LaSight *sight)
 }
 
 /*
+ * Follow VACUUM through the indexes.
+ */
+static void
+la_indexes_follow(LaCommand *command)
+{
+	if (command->passes == NULL)
+	{
+		LaTarget	targets[LA_MAX_INDEXES];
+		int			n = 0;
+
+		for (int i = 0; i < command->files.nindexes; i++)
+		{
+			targets[n] = command->files.indexes[i];
+			if (la_choose_method(&targets[n], LA_SCAN_VACUUM_INDEXES))
+				n++;
+		}
+		command->passes = la_passes_begin(command->pid, targets, n);
+		if (command->passes == NULL)
+		{
+			command->is_given_up = true;
+			return;
+		}
+	}
+
+	/* Another one that is looked for has to wait by itself. */
+	if (la_passes_track(command->passes))
+		command->looks = command->reads = 0;
+	if (la_passes_are_sought(command->passes) && la_command_waits(command))
+		la_passes_seek(command->passes);
+}
+
+/*
  * Follow the scan.  Runs under la_guard_run().
  */
 static void
@@ -521,6 +582,11 @@ la_scan_follow(void *arg)
 	const LaSight *sight = &command->sight;
 	uint64		position;
 
+	if (sight->kind == LA_SCAN_VACUUM_INDEXES)
+	{
+		la_indexes_follow(command);
+		return;
+	}
 	if (!command->is_open && la_command_waits(command))
 		la_scan_open(command, sight);
 	if (!command->is_open)
@@ -530,7 +596,7 @@ la_scan_follow(void *arg)
 	if (position < command->pursuit.position)
 	{
 		/* Another scan of the same kind, or a COPY that shares the location. */
-		la_scan_close(command);
+		la_scan_close(command, false);
 		return;
 	}
 	if (sight->kind == LA_SCAN_VACUUM &&
@@ -548,7 +614,7 @@ la_scan_follow(void *arg)
 		command->pursuit.target.advise_only)
 		la_check_visits(command, position);
 	if (command->is_given_up)
-		la_scan_close(command);
+		la_scan_close(command, false);
 	else
 		la_pursuit_advance(&command->pursuit, position);
 }
@@ -561,7 +627,7 @@ la_scan_follow(void *arg)
 static void
 la_command_ignore(LaCommand *command)
 {
-	la_scan_close(command);
+	la_scan_close(command, false);
 	if (command->state == LA_COMMAND_LOOKUP)
 		la_lookup_cancel(command->lookup);
 	command->state = LA_COMMAND_IGNORED;
@@ -589,7 +655,8 @@ la_command_measure(void *arg)
 {
 	LaCommand  *command = arg;
 	const LaSight *sight = &command->sight;
-	BlockNumber nblocks = smgrnblocks(la_smgropen(command->target.locator),
+	const LaTarget *target = &command->files.target;
+	BlockNumber nblocks = smgrnblocks(la_smgropen(target->locator),
 									  MAIN_FORKNUM);
 
 	command->nblocks = nblocks;
@@ -622,7 +689,7 @@ la_command_lookup(LaCommand *command)
 			command->state = LA_COMMAND_LOOKUP;
 		return;
 	}
-	switch (la_lookup_poll(command->lookup, &command->target))
+	switch (la_lookup_poll(command->lookup, &command->files))
 	{
 		case LA_LOOKUP_PENDING:
 			break;
@@ -645,7 +712,7 @@ la_command_seen(LaCommand *command, const LaSight *sight)
 	if (sight->kind != command->sight.kind ||
 		sight->pass != command->sight.pass)
 	{
-		la_scan_close(command);
+		la_scan_close(command, true);
 		command->is_given_up = false;
 		command->start_looks = 0;
 		command->looks = command->reads = 0;
@@ -741,6 +808,8 @@ la_command_look_us(const LaCommand *command)
 
 	if (command->is_open)
 		return command->pursuit.look_us;
+	if (command->passes != NULL && la_passes_look_us(command->passes) > 0)
+		return la_passes_look_us(command->passes);
 	if (!la_sight_is_large(sight) || command->is_given_up)
 		return LA_IDLE_LOOK_MS * 1000;
 	switch (command->state)

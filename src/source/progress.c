@@ -7,6 +7,7 @@
  * block is read next.  What they mean differs from command to command:
  *
  *		VACUUM, both passes			the number of the block
+ *		VACUUM in the indexes		that it is there, no more
  *		index build, CLUSTER		blocks since the scan's first one
  *		validation of an index		the number of the block
  *		ANALYZE						blocks of the sample
@@ -50,6 +51,9 @@ la_sight_vacuum(LaSight *sight, const int64 *param)
 		sight->end = param[PROGRESS_VACUUM_HEAP_BLKS_SCANNED] + 1;
 		sight->ndead = param[LA_PROGRESS_DEAD_ITEMS];
 	}
+	else if (phase == PROGRESS_VACUUM_PHASE_VACUUM_INDEX ||
+			 phase == PROGRESS_VACUUM_PHASE_INDEX_CLEANUP)
+		sight->kind = LA_SCAN_VACUUM_INDEXES;
 }
 
 static void

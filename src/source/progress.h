@@ -17,6 +17,7 @@ typedef enum LaScanKind
 	LA_SCAN_NONE,				/* nothing that we follow, or not now */
 	LA_SCAN_VACUUM,				/* first pass */
 	LA_SCAN_VACUUM_DEAD,		/* second pass */
+	LA_SCAN_VACUUM_INDEXES,		/* between them, and afterwards */
 	LA_SCAN_BUILD,				/* for a new index */
 	LA_SCAN_VALIDATE_INDEX,		/* of the new index itself */
 	LA_SCAN_VALIDATE,			/* for a new index, the second time */

@@ -10,7 +10,7 @@ command is seen, the command goes slowly until then.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import psycopg
@@ -20,6 +20,18 @@ from lookahead.errors import LookaheadError
 from lookahead.servers import Server
 
 from conftest import NewCluster
+from maintenance_support import (
+    BLOCKS,
+    CONF,
+    SLOW_VACUUM,
+    errors,
+    followed,
+    owners,
+    rest,
+    scans,
+    setup,
+    watcher,
+)
 from support import (
     Connection,
     LogWatch,
@@ -29,50 +41,8 @@ from support import (
     script,
     slow_tablespace,
     value,
+    wait_for,
 )
-
-CONF = {
-    # Scans of our tables are synchronized: they are larger than a quarter.
-    "shared_buffers": "8MB",
-    "pg_lookahead.min_table_size": "8MB",
-    "pg_lookahead.io_workers": "2",
-    "pg_lookahead.maintenance": "on",
-    "max_worker_processes": "12",
-    "max_parallel_maintenance_workers": "0",
-    # Blocks are counted: no more than the rows need.
-    "pg_lookahead.heap_extend_size": "0",
-}
-
-BLOCKS = 2500
-
-# 20 rows a block; nothing is compressed.
-SETUP = f"""
-CREATE TABLE maintained (a int, filler text);
-INSERT INTO maintained SELECT i, repeat('x', 360) FROM generate_series(1, {BLOCKS * 20}) i;
-CREATE INDEX maintained_a ON maintained (a);
-VACUUM (FREEZE) maintained
-"""
-
-SLOW = """
-CREATE FUNCTION slow(i int) RETURNS int LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS
- 'BEGIN IF i % 500 = 0 THEN PERFORM pg_sleep(0.012); END IF; RETURN i; END';
-CREATE FUNCTION slow_until_seen(i int) RETURNS int LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
-BEGIN
-    IF i % 500 = 0 THEN
-        PERFORM pg_sleep(CASE WHEN EXISTS (SELECT FROM public.pg_stat_lookahead_owners)
-                              THEN 0.012 ELSE 0.1 END);
-    END IF;
-    RETURN i;
-END $$
-"""
-
-SLOW_VACUUM = "SET vacuum_cost_delay = '5ms'; SET vacuum_cost_limit = 200"
-
-
-def setup(connection: Connection) -> None:
-    script(connection, SETUP)
-    connection.execute("CREATE EXTENSION IF NOT EXISTS pg_lookahead")
-    connection.execute(SLOW)
 
 
 @pytest.fixture(scope="module")
@@ -89,66 +59,6 @@ def watched(own_cluster: NewCluster, server: Server) -> Cluster:
 def connection(watched: Cluster) -> Iterator[Connection]:
     with LogWatch(watched), connect(watched) as connection:
         yield connection
-
-
-def wait_for(condition: Callable[[], bool], seconds: float = 10) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it did not happen"
-        time.sleep(0.02)
-
-
-def owners(connection: Connection) -> int:
-    return int(value(connection, "SELECT count(*) FROM pg_stat_lookahead_owners"))
-
-
-def scans(connection: Connection, table: str = "maintained") -> tuple[int, int, int]:
-    """Return how often a table was looked ahead for, blocks asked for, blocks there."""
-    found = rows(
-        connection,
-        "SELECT scans, blocks_issued, blocks_hit FROM pg_stat_lookahead"
-        f" WHERE relid = '{table}'::regclass",
-    )
-    return (int(found[0][0]), int(found[0][1]), int(found[0][2])) if found else (0, 0, 0)
-
-
-def rest(connection: Connection) -> None:
-    """Wait until nothing is followed, and all is reported."""
-    waiting = (
-        "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'pg_lookahead watcher'"
-        " AND wait_event_type = 'Extension'"
-    )
-    # An owner ends before the watcher reports, and begins before it waits.
-    wait_for(
-        lambda: (
-            owners(connection) == 0 and value(connection, waiting) == 1 and owners(connection) == 0
-        )
-    )
-
-
-def errors(connection: Connection) -> int:
-    return int(value(connection, "SELECT sum(errors) FROM pg_stat_lookahead_io"))
-
-
-def watcher(connection: Connection) -> int | None:
-    found = rows(
-        connection,
-        "SELECT pid FROM pg_stat_activity WHERE backend_type = 'pg_lookahead watcher'",
-    )
-    return int(found[0][0]) if found else None
-
-
-def followed(connection: Connection, statements: str, table: str = "maintained") -> int:
-    """Run statements; return how many blocks were asked for, -1 if it was not followed."""
-    rest(connection)
-    before, failed = scans(connection, table), errors(connection)
-    script(connection, statements)
-    rest(connection)
-    after = scans(connection, table)
-    assert errors(connection) == failed
-    if after[0] == before[0]:
-        return -1
-    return after[1] + after[2] - before[1] - before[2]
 
 
 def copy_slowly(connection: Connection, seen_by: Connection | None = None) -> None:

@@ -1,0 +1,200 @@
+"""VACUUM is followed through the indexes of a table.
+
+It says nothing of where it is there; the watcher finds the page that it has
+pinned.  The indexes are on storage that takes ten milliseconds for a read, and
+have pages that are nearly empty, so that they have many of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import psycopg
+import pytest
+from lookahead.cluster import Cluster
+from lookahead.errors import LookaheadError
+from lookahead.servers import Server
+
+from conftest import NewCluster
+from extend_support import comes_with
+from maintenance_support import (
+    BLOCKS,
+    CONF,
+    errors,
+    followed,
+    owners,
+    rest,
+    scans,
+    setup,
+)
+from support import (
+    INDEX_SCANS,
+    Connection,
+    LogWatch,
+    connect,
+    evict_tablespaces,
+    rows,
+    script,
+    settings,
+    slow_tablespace,
+    value,
+    wait_for,
+)
+
+ROWS = BLOCKS * 20
+SPARSE = "WITH (fillfactor = 10) TABLESPACE slow"
+
+KEYS = {
+    "btree": "btree (a)",
+    "gist": "gist (point(a, a), point(a, -a), point(-a, a))",
+    "spgist": "spgist (point(a, a % 1000)) INCLUDE (filler)",
+}
+
+
+@pytest.fixture(scope="module")
+def slow_cluster(own_cluster: NewCluster, server: Server) -> Iterator[Cluster]:
+    if server.major >= 18:
+        pytest.skip("18 reads these ahead itself")
+    cluster = own_cluster(CONF)
+    with slow_tablespace(cluster, read_us=10000):
+        with connect(cluster) as connection:
+            setup(connection)
+            if comes_with(connection, "amcheck"):
+                connection.execute("CREATE EXTENSION amcheck")
+        yield cluster
+
+
+@pytest.fixture
+def connection(slow_cluster: Cluster) -> Iterator[Connection]:
+    with LogWatch(slow_cluster), connect(slow_cluster) as connection:
+        try:
+            yield connection
+        finally:
+            connection.execute("DROP INDEX IF EXISTS made, made_2, made_3")
+
+
+def create(connection: Connection, name: str, method: str = "btree") -> int:
+    """Make an index; return its blocks."""
+    connection.execute(f"CREATE INDEX {name} ON maintained USING {KEYS[method]} {SPARSE}")
+    size = int(value(connection, f"SELECT pg_relation_size('{name}') / 8192"))
+    assert size >= 1024, f"too small to be followed: {size}"
+    return size
+
+
+def make_dead(connection: Connection, turn: int) -> None:
+    """Put in what an earlier turn has taken out; then take a row out of each block."""
+    connection.execute(
+        "INSERT INTO maintained SELECT i, repeat('x', 360) FROM"
+        f" generate_series(1, {ROWS}) i WHERE NOT EXISTS (SELECT FROM maintained WHERE a = i)"
+    )
+    connection.execute(f"DELETE FROM maintained WHERE a % 20 = {turn}")
+    connection.execute("CHECKPOINT")
+
+
+def check(connection: Connection, turn: int) -> None:
+    """The index finds what is there, and nothing else."""
+    settings(connection, **INDEX_SCANS)
+    query = f"SELECT count(*), bool_or(a % 20 = {turn}) FROM maintained WHERE a > 0"
+    assert rows(connection, query) == [(ROWS - ROWS // 20, False)]
+    if value(connection, "SELECT count(*) FROM pg_extension WHERE extname = 'amcheck'"):
+        btrees = (
+            "SELECT c.oid FROM pg_index i JOIN pg_class c ON c.oid = indexrelid JOIN pg_am m"
+            " ON m.oid = relam WHERE indrelid = 'maintained'::regclass AND amname = 'btree'"
+        )
+        for (index,) in rows(connection, btrees):
+            connection.execute(f"SELECT bt_index_check({index}, true)")
+
+
+@pytest.mark.parametrize("method", list(KEYS))
+def test_vacuum_of_an_index(connection: Connection, slow_cluster: Cluster, method: str) -> None:
+    """What it will come to is asked for, and it comes there."""
+    size = create(connection, "made", method)
+    make_dead(connection, 3)
+    evict_tablespaces(slow_cluster)
+    assert followed(connection, "VACUUM maintained", "made") > size / 3
+    wasted = "SELECT blocks_wasted FROM pg_stat_lookahead WHERE relid = 'made'::regclass"
+    assert value(connection, wasted) < size / 10
+    check(connection, 3)
+
+
+def test_several_indexes(connection: Connection, slow_cluster: Cluster) -> None:
+    """One after the other, and at the same time by parallel workers."""
+    sizes = {name: create(connection, name) for name in ("made", "made_2", "made_3")}
+    for turn, parallel in enumerate((0, 2)):
+        script(connection, "SET min_parallel_index_scan_size = 0;"
+               f" SET max_parallel_maintenance_workers = {parallel}")  # fmt: skip
+        make_dead(connection, 5 + turn)
+        evict_tablespaces(slow_cluster)
+        before = {name: scans(connection, name) for name in sizes}
+        rest(connection)
+        connection.execute("VACUUM maintained")
+        rest(connection)
+        for name, size in sizes.items():
+            after = scans(connection, name)
+            asked = after[1] + after[2] - before[name][1] - before[name][2]
+            assert asked > size / 4, (parallel, name)
+        check(connection, 5 + turn)
+    assert errors(connection) == 0
+
+
+def test_what_is_in_shared_buffers_is_left_alone(
+    connection: Connection, slow_cluster: Cluster
+) -> None:
+    """Pages of small indexes, and other sessions' pins on them, are no pass."""
+    create(connection, "made")
+    connection.execute("CREATE INDEX made_2 ON maintained USING hash (a)")
+    connection.execute("CREATE INDEX made_3 ON maintained USING gin ((ARRAY[a]))")
+    make_dead(connection, 9)
+    with connect(slow_cluster) as other, other.transaction():
+        settings(other, **INDEX_SCANS, pg_lookahead__enabled="off")
+        other.execute("DECLARE c CURSOR FOR SELECT a, filler FROM maintained WHERE a > 100")
+        rows(other, "FETCH 10 FROM c")
+        followed(connection, "VACUUM maintained", "made")
+        assert len(rows(other, "FETCH ALL FROM c")) > 0
+    check(connection, 9)
+
+
+def test_cancelled(connection: Connection, slow_cluster: Cluster) -> None:
+    """Nothing stays behind, and the index can be dropped at once."""
+    create(connection, "made")
+    make_dead(connection, 11)
+    evict_tablespaces(slow_cluster)
+    rest(connection)
+    with connect(slow_cluster) as other, ThreadPoolExecutor() as pool:
+        vacuum = pool.submit(other.execute, "VACUUM maintained")
+        shown = "SELECT count(*) FROM pg_stat_lookahead_owners WHERE relid = 'made'::regclass"
+        try:
+            wait_for(lambda: bool(value(connection, shown)))
+        finally:
+            connection.execute("SELECT pg_cancel_backend(%s)", (other.info.backend_pid,))
+        with pytest.raises(psycopg.errors.QueryCanceled):
+            vacuum.result()
+    connection.execute("DROP INDEX made")
+    wait_for(lambda: owners(connection) == 0)
+    assert errors(connection) == 0
+
+
+def test_with_direct_io(own_cluster: NewCluster, server: Server) -> None:
+    """The workers read into shared buffers then, at a distance from VACUUM."""
+    if server.major not in (16, 17):
+        pytest.skip("direct I/O and commands that nobody else reads ahead are of 16 and 17")
+    try:
+        cluster = own_cluster({**CONF, "shared_buffers": "64MB", "debug_io_direct": "data"})
+    except LookaheadError as error:
+        pytest.skip(f"cannot be used here: {error}")
+    with slow_tablespace(cluster, read_us=1000), connect(cluster) as connection:
+        setup(connection)
+        connection.execute(f"CREATE INDEX made ON maintained (a) {SPARSE}")
+        size = value(connection, "SELECT pg_relation_size('made') / 8192")
+        make_dead(connection, 3)
+        cluster.restart()
+        with LogWatch(cluster), connect(cluster) as again:
+            read = "SELECT sum(blocks_read) FROM pg_stat_lookahead_io"
+            before = value(again, read)
+            followed(again, "VACUUM maintained", "made")
+            asked = scans(again, "made")
+            assert asked[0] >= 1
+            assert value(again, read) > before
+            assert asked[1] + asked[2] <= size
+            check(again, 3)
