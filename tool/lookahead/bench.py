@@ -30,7 +30,7 @@ from .bench_extend_run import LoadRunner
 from .bench_index_scan import Cell, cells
 from .bench_io_result import build_result as build_io_result
 from .bench_io_run import ServiceRunner, check_service
-from .bench_io_service import DEAD_TABLE, Case, cases
+from .bench_io_service import Case, cases
 from .bench_leaf_data import LeafData
 from .bench_leaf_result import build_result as build_leaf_result
 from .bench_leaf_run import LeafRunner
@@ -51,7 +51,7 @@ from .bench_store import Store
 from .cluster import own_folder
 from .data import BenchData, pgbench_name
 from .errors import UsageError
-from .io_data import ServiceData
+from .io_data import VACUUM_COPIES, ServiceData
 from .read_ahead import USUAL_KB
 from .servers import Server
 
@@ -213,12 +213,12 @@ def ensure_io_tables(
         kept.start({}, preload=True, cold=False)
         with kept.connect() as conn:
             settings = check_service(conn, kept.server)
-    needed = list(dict.fromkeys(case.table for case in mine if case.table != DEAD_TABLE))
+    needed = list(dict.fromkeys(case.table for case in mine if case.table not in VACUUM_COPIES))
     if any(case.group == "pgbench" for case in mine):
         needed.append(pgbench_name(scale.pgbench_scale))
     kept.ensure(needed, extension=extension)
-    if any(case.table == DEAD_TABLE for case in mine):
-        kept.for_vacuum().ensure_saved([DEAD_TABLE], extension=extension)
+    for table in {case.table for case in mine} & {*VACUUM_COPIES}:
+        kept.for_vacuum(table).ensure_saved([table], extension=extension)
     return settings
 
 

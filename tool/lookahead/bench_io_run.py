@@ -112,13 +112,13 @@ class ServiceRunner(PairRunner[Case]):
 
     def _data(self, case: Case, shape: Shape) -> ServiceData:
         data = self.data[case.server]
-        return data.for_vacuum() if shape.restored else data
+        return data.for_vacuum(case.table) if shape.restored else data
 
     def _start(self, case: Case, arm: str, shape: Shape) -> str:
         """Start the server of a case with empty caches; say how they were emptied."""
         data = self._data(case, shape)
         if shape.restored:
-            data.restore()
+            data.restore(self.data[case.server].read_us)
         fill_page_cache(data.folder, data.bytes_of(case.table) + SPARE_BYTES)
         cache = data.start(self._conf(case, arm), preload=self._is_ahead(arm), cold=True)
         if shape.indexes_cached:

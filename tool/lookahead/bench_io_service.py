@@ -12,6 +12,7 @@ The groups, and the servers that run them:
   seqscan-direct  the same with direct I/O                                16, 17
   tpch            the 22 questions of TPC-H                               15 to 17
   vacuum          VACUUM of a table with dead rows on every page          15 to 17
+  vacuum-index    VACUUM of an index, of a table with few dead rows       15 to 17
   create-index    CREATE INDEX on a cold table                            15 to 17
   bitmap          a bitmap heap scan against a prefetch window of 1       15 to 18
   pgbench         tpcb-like beside a cold scan in a loop                  15 to 17
@@ -29,17 +30,24 @@ from .bench_result import LOOKAHEAD, STOCK
 from .servers import Server
 
 GROUPS = (
-    "seqscan", "seqscan-direct", "tpch", "vacuum", "create-index", "bitmap",
-    "pgbench", "index-scan", "kill",
+    "seqscan", "seqscan-direct", "tpch", "vacuum", "vacuum-index", "create-index",
+    "bitmap", "pgbench", "index-scan", "kill",
 )  # fmt: skip
 
-# Those that read the disk, in one data directory: they can run on a slow one.
-READING_GROUPS = ("seqscan", "seqscan-direct", "tpch", "create-index", "bitmap", "index-scan")
+# Those that read the disk: they can run on a slow one.
+READING_GROUPS = (
+    "seqscan", "seqscan-direct", "tpch", "vacuum", "vacuum-index", "create-index", "bitmap",
+    "index-scan",
+)  # fmt: skip
+
+# Those of commands that are followed where that is asked for only.
+FOLLOWED_GROUPS = {"vacuum", "vacuum-index", "create-index"}
 
 # Tables.
 ORDERED_TABLE = "t_0"
 RANDOM_TABLE = "t_random"
 DEAD_TABLE = "t_dead"
+FEW_DEAD_TABLE = "t_few_dead"
 BITMAP_TABLE = "t_bitmap"
 TPCH = "tpch"
 
@@ -91,6 +99,7 @@ TPCH_GOAL = 0.10
 TPCH_QUERY_GOAL = 1.03
 VACUUM_GOAL = 1.5
 VACUUM_DIRECT_GOAL = 2.0
+VACUUM_INDEX_GOAL = 0.98
 CREATE_INDEX_GOAL = 1.15
 BITMAP_GOAL = 0.02
 PGBENCH_GOAL = 0.98
@@ -282,6 +291,23 @@ def vacuum_cases(server: Server, scale: Scale) -> Iterator[Case]:
         )  # fmt: skip
 
 
+def vacuum_index_cases(server: Server, scale: Scale) -> Iterator[Case]:
+    # No index of the benchmark is as large as the default.
+    size = {"pg_lookahead.min_table_size": LEAST_TABLE_SIZE}
+    yield Case(
+        "vacuum-index", server.name, "buffered", FEW_DEAD_TABLE,
+        goal=VACUUM_INDEX_GOAL, aim=at_least(VACUUM_INDEX_GOAL),
+        arms={LOOKAHEAD: {**ahead(scale, followed=True)[LOOKAHEAD], **size}},
+    )  # fmt: skip
+    if server.major >= 16:
+        own = ahead(scale, workers=DIRECT_WORKERS, followed=True)[LOOKAHEAD]
+        yield Case(
+            "vacuum-index", server.name, "direct I/O", FEW_DEAD_TABLE,
+            goal=VACUUM_DIRECT_GOAL, aim=at_least(VACUUM_DIRECT_GOAL),
+            conf=DIRECT, arms={LOOKAHEAD: {**own, **size}},
+        )  # fmt: skip
+
+
 def create_index_cases(server: Server, scale: Scale) -> Iterator[Case]:
     for workers in (0, 2):
         conf = {**parallel_conf(scale, 0), "max_parallel_maintenance_workers": str(workers)}
@@ -349,6 +375,7 @@ _MAKERS = {
     "seqscan-direct": seqscan_direct_cases,
     "tpch": tpch_cases,
     "vacuum": vacuum_cases,
+    "vacuum-index": vacuum_index_cases,
     "create-index": create_index_cases,
     "bitmap": bitmap_cases,
     "pgbench": pgbench_cases,
@@ -389,8 +416,16 @@ def cases(
             "tpch: default settings but pg_lookahead.min_table_size = "
             f"{LEAST_TABLE_SIZE}; no table of scale 1 reaches the default of 1 GB"
         )
-    if majors & {15, 16, 17} and {"vacuum", "create-index"} & {*groups}:
-        notes.append("vacuum, create-index: pg_lookahead.maintenance = on; it is off by default")
+    if majors & {15, 16, 17} and FOLLOWED_GROUPS & {*groups}:
+        notes.append(
+            "vacuum, vacuum-index, create-index: pg_lookahead.maintenance = on; it is off by"
+            " default"
+        )
+    if majors & {15, 16, 17} and "vacuum-index" in groups:
+        notes.append(
+            f"vacuum-index: pg_lookahead.min_table_size = {LEAST_TABLE_SIZE}; the index is"
+            " smaller than the default of 1 GB"
+        )
     if majors & {16, 17} and any(case.conf.get("debug_io_direct") for case in found):
         notes.append(
             f"direct I/O: pg_lookahead.io_workers = {DIRECT_WORKERS}, "

@@ -99,6 +99,8 @@ class BenchData:
         self.progress = progress
         self.bytes: dict[str, int] = {}
         self._others: dict[str, BenchData] = {}
+        # How much longer a read takes than the disk's.
+        self.read_us = 0
         self.home = paths.folder("bench-data", server.name) / (self.name() + copy)
         self._lock = self._take(self.home)
         self._slow = self.home.with_name(f"{self.home.name}-slow")
@@ -167,11 +169,13 @@ class BenchData:
             log=self.progress,
         ) as place:
             self.cluster.data = place
+            self.read_us = read_us
             try:
                 yield
             finally:
                 self.stop()
                 self.cluster.data = self.home
+                self.read_us = 0
 
     def stop(self) -> None:
         self.cluster.stop()

@@ -6,10 +6,13 @@ the one that is used is replaced by a copy of the one that is not:
 
     <definition>-vacuum          the server runs here
     <definition>-vacuum-saved    as it was made, with dead rows everywhere
+
+and the same for the table whose index matters (`-vacuum-index`).
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import shutil
 import subprocess
@@ -21,15 +24,18 @@ import psycopg
 from psycopg import sql
 
 from . import tpch
-from .bench_io_service import BITMAP_TABLE, DEAD_TABLE, TPCH, Scale
+from .bench_io_service import BITMAP_TABLE, DEAD_TABLE, FEW_DEAD_TABLE, TPCH, Scale
 from .bench_measure import SQL_FOLDER, load_sql
 from .cluster import evict
 from .data import BenchData, Progress, definition_hash
 from .servers import Server
 
-VACUUM_COPY = "-vacuum"
+VACUUM_COPIES = {DEAD_TABLE: "-vacuum", FEW_DEAD_TABLE: "-vacuum-index"}
 
-LOADER_FILES = ("bench_bitmap_create", "bench_bitmap_fill", "bench_delete", *tpch.LOADER_FILES)
+LOADER_FILES = (
+    "bench_bitmap_create", "bench_bitmap_fill", "bench_delete", "bench_delete_few",
+    *tpch.LOADER_FILES,
+)  # fmt: skip
 
 
 class ServiceData(BenchData):
@@ -38,6 +44,8 @@ class ServiceData(BenchData):
     def __init__(self, server: Server, scale: Scale, *, progress: Progress, copy: str = "") -> None:
         self.scale = scale
         super().__init__(server, scale.rows, progress=progress, copy=copy)
+        # What is mounted from one run to the next.
+        self._storage = contextlib.ExitStack()
 
     def name(self) -> str:
         digest = hashlib.sha256(f"{self.scale.bitmap_rows} {self.scale.tpch_scale}".encode())
@@ -57,6 +65,9 @@ class ServiceData(BenchData):
         elif name == DEAD_TABLE:
             self._load_table(conn, name, "0", self.rows)
             conn.execute(load_sql("bench_delete", table=name))
+        elif name == FEW_DEAD_TABLE:
+            self._load_bitmap(conn, name)
+            conn.execute(load_sql("bench_delete_few", table=name))
         else:
             super()._load(conn, name)
 
@@ -88,9 +99,9 @@ class ServiceData(BenchData):
 
     # -- a data directory that can be had again as it was ---------------------
 
-    def for_vacuum(self) -> ServiceData:
-        """Return the server that VACUUM is measured on."""
-        other = self.another(VACUUM_COPY)
+    def for_vacuum(self, table: str) -> ServiceData:
+        """Return the server that VACUUM of a table is measured on."""
+        other = self.another(VACUUM_COPIES[table])
         assert isinstance(other, ServiceData)
         return other
 
@@ -105,10 +116,21 @@ class ServiceData(BenchData):
         self.ensure(names, extension=extension)
         _copy(self.home, self._saved)
 
-    def restore(self) -> None:
-        """Stop the server and put the data directory back as it was saved."""
+    def restore(self, read_us: int = 0) -> None:
+        """Stop the server and put the data directory back as it was saved.
+
+        It is on slow storage then, if a read is to take so much longer.
+        """
         self.stop()
+        self._storage.close()
         _copy(self._saved, self.home)
+        if read_us:
+            self._storage.enter_context(self.on_slow_storage(read_us))
+
+    def close(self) -> None:
+        self.stop()
+        self._storage.close()
+        super().close()
 
 
 def _copy(source: Path, target: Path) -> None:

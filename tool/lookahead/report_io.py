@@ -27,6 +27,7 @@ TITLES = {
     "seqscan-direct": "the same with direct I/O",
     "tpch": "TPC-H, each query from cold",
     "vacuum": "VACUUM of a table with dead rows on every page, cold",
+    "vacuum-index": "VACUUM of an index, of a table with few dead rows, cold",
     "create-index": "CREATE INDEX on a cold table",
     "bitmap": "bitmap heap scan, cold",
     "pgbench": "pgbench tpcb-like, cached, beside a cold scan in a loop",

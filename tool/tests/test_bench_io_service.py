@@ -14,6 +14,7 @@ from lookahead.bench_io_result import build_result, check_faults, summed
 from lookahead.bench_io_run import NoService, check_service, explained, parent_of, until
 from lookahead.bench_io_service import (
     ELAPSED,
+    FOLLOWED_GROUPS,
     GROUPS,
     OPERATOR,
     WAITED,
@@ -46,8 +47,8 @@ def test_the_issue_s_table_is_complete() -> None:
     found = made()
     count = {group: sum(case.group == group for case in found) for group in GROUPS}
     assert count == {
-        "seqscan": 6, "seqscan-direct": 2, "tpch": 44, "vacuum": 3, "create-index": 4,
-        "bitmap": 4, "pgbench": 2, "index-scan": 1, "kill": 2,
+        "seqscan": 6, "seqscan-direct": 2, "tpch": 44, "vacuum": 3, "vacuum-index": 3,
+        "create-index": 4, "bitmap": 4, "pgbench": 2, "index-scan": 1, "kill": 2,
     }  # fmt: skip
     assert len({case.id for case in found}) == len(found)
     on_18 = {case.group for case in found if case.server == "18-test"}
@@ -73,6 +74,7 @@ def test_goals() -> None:
     assert goals["seqscan-direct/17-test/serial"] == 2.0
     assert goals["vacuum/17-test/buffered"] == 1.5
     assert goals["vacuum/17-test/direct I/O"] == 2.0
+    assert goals["vacuum-index/17-test/direct I/O"] == 2.0
     assert goals["tpch/17-test/q21"] == pytest.approx(1 / 1.03, abs=0.001)
     assert less_time(0.5) == 2.0
 
@@ -93,7 +95,7 @@ def test_what_the_arms_differ_in() -> None:
         assert case.service is not on_18
         # Off by default, and then there would be nothing to measure.
         followed = ahead.get("pg_lookahead.maintenance")
-        assert followed == ("on" if case.group in ("vacuum", "create-index") else None)
+        assert followed == ("on" if case.group in FOLLOWED_GROUPS else None)
         json.dumps(case.as_dict())
 
 
@@ -119,7 +121,7 @@ def test_every_case_has_its_statements() -> None:
         shape = shape_of(case, BIG)
         text = shape.statement.as_string(None)
         assert text
-        assert shape.is_command is (case.group in ("vacuum", "create-index"))
+        assert shape.is_command is (case.group in FOLLOWED_GROUPS)
         assert shape.is_command is (shape.after is not None)
         assert shape.explained is (OPERATOR in (case.metric, *case.also))
         assert text.startswith("EXPLAIN (ANALYZE") is (case.metric == WAITED)
@@ -277,8 +279,8 @@ def test_tables(store: Store, tmp_path: Path) -> None:
     assert again == json.loads(json.dumps(result))
     titles = [table.title for table in bench_output.tables(again)]
     assert [title.split(":")[0].split(" ")[0] for title in titles] == [
-        "seqscan", "seqscan-direct", "tpch", "tpch", "vacuum", "create-index", "bitmap",
-        "pgbench", "index-scan", "kill", "Totals",
+        "seqscan", "seqscan-direct", "tpch", "tpch", "vacuum", "vacuum-index", "create-index",
+        "bitmap", "pgbench", "index-scan", "kill", "Totals",
     ]  # fmt: skip
     for table in bench_output.tables(again):
         assert all(len(row) == len(table.columns) for row in table.rows)
