@@ -31,7 +31,7 @@
 #include "compat.h"
 #include "method/method.h"
 
-/* What Linux reads ahead of a file by default, and takes from any advice. */
+/* What Linux reads ahead of a file by default, so that it takes that, too. */
 #define LA_ADVICE_BYTES		(128 * 1024)
 #define LA_ADVICE_BLOCKS	(LA_ADVICE_BYTES / BLCKSZ)
 

@@ -21,7 +21,7 @@ typedef enum LaLookupResult
 } LaLookupResult;
 
 /* Of so many indexes of a table the files are told, too. */
-#define LA_MAX_INDEXES		16
+#define LA_MAX_INDEXES		32
 
 /* The file of a relation, and of the indexes on it. */
 typedef struct LaFiles

@@ -315,7 +315,9 @@ la_find_indexes(Oid relid, LaFiles *files)
 	{
 		Form_pg_index form = (Form_pg_index) GETSTRUCT(tuple);
 
-		if (la_find_target(form->indexrelid,
+		/* One that is being built is left out by VACUUM, too. */
+		if (form->indisready &&
+			la_find_target(form->indexrelid,
 						   &files->indexes[files->nindexes], &am) &&
 			++files->nindexes == LA_MAX_INDEXES)
 			break;

@@ -3,43 +3,50 @@
  * index_pass.c
  *	  Follows VACUUM through the indexes of a table.
  *
- * VACUUM says that it is in the indexes, and not in which, nor where.  B-tree,
- * GiST and SP-GiST go through the file from its beginning to its end, and have
- * one page pinned at a time.  A pin shows in the buffer's header, not whose it
- * is.  So a pass is known by what it does:
+ * VACUUM says that it is in the indexes (from 17 on, how many it is through
+ * with), and not where.  B-tree, GiST and SP-GiST go through the file from its
+ * beginning to its end, and have a page pinned at nearly every moment.  A pin
+ * shows in the buffer's header, not whose it is.  So a pass is known by what it
+ * does:
  *
  *		block     1   2   3  ...    815  816  ...    990   ...    1420
  *		look 1                       R
- *		look 2                            .    .  .   P
- *		look 3                                             .  .   P
+ *		look 2                            .    .  t   P
+ *		look 3                                             .  t   P
  *
  *		R	being read by somebody: looked for from end to end while the command
- *			is found waiting for reads, LA_SEEK_BLOCKS at a time
- *		P	pinned: the next after that, in the LA_STRIDE blocks behind it (or
- *			as far as the target's margin, see below)
+ *			is found waiting for reads, for LA_SEEK_US at a time
+ *		P	pinned: the next after that, in the LA_STRIDE blocks behind it
+ *		t	the trail: most of the blocks before P are in shared buffers, as it
+ *			has just read them
  *
  * After LA_LEAST_STEPS steps on, each soon after the one before, it is taken
- * for the pass.  Others have pins here and there as well, but not one after the
- * other; and none for long, because VACUUM itself waits for them.
+ * for the pass.
  *
  *		SOUGHT -- R --> SIGHTED -- steps --> FOLLOWED -- end --> OVER
  *		   ^               |                    |
  *		   +--- nothing ---+--------------------+
  *
  * Parallel workers of VACUUM each have an index of their own, so several passes
- * are followed at a time.  Access methods that read in another order are not
- * found, and after LA_MAX_ROUNDS no longer sought.
+ * are followed at a time.  Without them the next one is not sought before
+ * nothing is seen of the one before.  Access methods that read in another order
+ * are not found; each search from end to end in vain makes searches less
+ * frequent.
  *
- * If another's pin is taken for VACUUM's, the place is wrong by LA_STRIDE at
- * the most.  The next look begins behind the place before that one, and may
- * find VACUUM where it is; or the pass is lost and sought again.  Either way no
- * more than what is read ahead is wrong.  (In SP-GiST that happens without
- * others: VACUUM looks at pages out of their order where rows were moved.)
+ * Others have pins, too.  VACUUM of a B-tree waits for those on leaf pages; no
+ * other access method does, nor for what is behind it.  A pin that stays where
+ * it is counts as nothing seen, unless somebody waits for it, and a place
+ * without a trail is none.  If one is taken for VACUUM's all the same, the next
+ * look begins behind the place before that one, and may find VACUUM where it
+ * is; or the pass is lost and sought again.  Either way no more than what is
+ * read ahead is wrong.  (In SP-GiST that happens without others: VACUUM looks
+ * at pages out of their order where rows were moved.)
  *
  * With direct I/O our own workers pin what they read.  They read nothing that
  * is nearer than the target's margin (see maintenance.c), and only that far
- * VACUUM is looked for.  Nobody tells them where it is at that moment; if it
- * comes to a page that is being read it waits, as for any other reader.
+ * VACUUM is looked for.  Nobody tells them where it is at that moment, so they
+ * are stopped at once when it is not seen.  If it comes to a page that is being
+ * read it waits, as for any other reader.
  *
  * Copyright (c) 2026, the pg_lookahead authors
  *
@@ -56,25 +63,35 @@
 #include "window/pursuit.h"
 #include "window/window.h"
 
-/* Blocks that one look searches for a pass: some tenths of a millisecond. */
-#define LA_SEEK_BLOCKS		8192
+/*
+ * So long one search takes; LA_SEEK_SHARE times as long none follows, for each
+ * command that is known of, and twice as long after each search from end to end
+ * that was in vain, LA_MAX_PATIENCE times.
+ */
+#define LA_SEEK_US			300
+#define LA_SEEK_SHARE		10
+#define LA_MAX_PATIENCE		5
 
-/* Searches from end to end, and looks, after which nothing more is found. */
-#define LA_MAX_ROUNDS		8
-#define LA_MAX_SEEKS		200
+/* The time is looked at after as many blocks. */
+#define LA_SEEK_BLOCKS		256
 
 /*
- * A pass is looked at this often at the least, and as often as can be if it was
- * not seen: it goes ten times as fast once it does not wait.
+ * A pass is looked at this often at the least, and as often as can be when it
+ * has just not been seen: it goes ten times as fast once it does not wait.
  */
 #define LA_PASS_LOOK_US		5000
 
 /*
- * It comes no further from one look to the next, and each time that it is not
- * seen it may have come as far again, up to LA_MOST_STRIDES.
+ * It comes no further from one look to the next; at most so many times as far
+ * in the first LA_FEW_MISSES in which it is not seen.
  */
 #define LA_STRIDE			2048
 #define LA_MOST_STRIDES		4
+#define LA_FEW_MISSES		4
+
+/* Blocks before a place that are looked at, and how many may be missing. */
+#define LA_TRAIL			4
+#define LA_TRAIL_GAPS		1
 
 /* Steps on after which it is a pass. */
 #define LA_LEAST_STEPS		3
@@ -84,7 +101,7 @@
  * may be sleeping (vacuum_cost_delay), with no page pinned.
  */
 #define LA_MOST_MISSES		20
-#define LA_LOST_MISSES		200
+#define LA_LOST_MISSES		100
 
 typedef enum LaPassState
 {
@@ -104,6 +121,7 @@ typedef struct LaIndexPass
 	BlockNumber before;			/* the place before that */
 	int			steps;			/* since it was sighted */
 	int			misses;			/* looks since the last step */
+	bool		is_known;		/* was followed */
 	LaPursuit	pursuit;
 } LaIndexPass;
 
@@ -112,18 +130,19 @@ struct LaIndexPasses
 	int			pid;			/* of the command */
 	int			seeking;		/* the index that is searched next, ... */
 	BlockNumber seek;			/* ... from this block on */
-	int			rounds;			/* since a pass was found */
-	int			seeks;
+	int			patience;		/* searches from end to end in vain */
+	uint64		seek_us;		/* no search before this; la_now_us() */
 	int			npasses;
 	LaIndexPass passes[FLEXIBLE_ARRAY_MEMBER];
 };
 
-/* What somebody does with a block. */
+/* What somebody does with a block, the more telling the higher. */
 typedef enum LaUse
 {
 	LA_USE_NONE,
 	LA_USE_PINNED,
-	LA_USE_READ,				/* into shared buffers */
+	LA_USE_AWAITED,				/* pinned, and somebody waits for that to end */
+	LA_USE_READ,				/* read into shared buffers */
 } LaUse;
 
 /*
@@ -141,54 +160,102 @@ la_block_use(const LaTarget *target, BlockNumber blkno)
 	state = pg_atomic_read_u32(&GetBufferDescriptor(buffer - 1)->state);
 	if (BUF_STATE_GET_REFCOUNT(state) == 0)
 		return LA_USE_NONE;
-	return (state & BM_IO_IN_PROGRESS) != 0 && (state & BM_VALID) == 0 ?
-		LA_USE_READ : LA_USE_PINNED;
+	if ((state & BM_IO_IN_PROGRESS) != 0 && (state & BM_VALID) == 0)
+		return LA_USE_READ;
+	return (state & BM_PIN_COUNT_WAITER) != 0 ? LA_USE_AWAITED : LA_USE_PINNED;
 }
 
 /*
- * The first block from "from" to before "end" of which at least that use is
- * made, or InvalidBlockNumber.
+ * Are the blocks before this one in shared buffers, all but LA_TRAIL_GAPS?
+ */
+static bool
+la_has_trail(const LaTarget *target, BlockNumber blkno)
+{
+	int			gaps = 0;
+
+	for (BlockNumber i = 1; i <= LA_TRAIL && i < blkno; i++)
+		if (!la_block_is_resident(&target->locator, target->fork, blkno - i) &&
+			++gaps > LA_TRAIL_GAPS)
+			return false;
+	return true;
+}
+
+/*
+ * The first block from "from" to before "end" where VACUUM may be, or
+ * InvalidBlockNumber.
  */
 static BlockNumber
-la_find_use(const LaTarget *target, BlockNumber from, BlockNumber end,
-			LaUse least)
+la_find_place(const LaTarget *target, BlockNumber from, BlockNumber end)
 {
 	for (BlockNumber blkno = from; blkno < end; blkno++)
-		if (la_block_use(target, blkno) >= least)
+		if (la_block_use(target, blkno) != LA_USE_NONE &&
+			la_has_trail(target, blkno))
 			return blkno;
 	return InvalidBlockNumber;
 }
 
 /*
- * How far from its last place may the pass be?
+ * The block behind the last one where the pass may be by now.
  */
 static BlockNumber
 la_pass_reach(const LaIndexPass *pass)
 {
-	int			stride = pass->target.margin;
+	int			stride = LA_STRIDE;
 
-	if (pass->target.advise_only)
-		stride = LA_STRIDE * Min(1 + pass->misses, LA_MOST_STRIDES);
+	if (pass->state == LA_PASS_FOLLOWED && !pass->target.advise_only)
+		stride = pass->target.margin;
+	else if (pass->misses <= LA_FEW_MISSES)
+		stride *= Min(1 + pass->misses, LA_MOST_STRIDES);
 	return (BlockNumber) Min(pass->nblocks, (uint64) pass->position + stride);
 }
 
 /*
- * Leave a pass alone, which has come to its end or was lost.
+ * Was the pass seen last where it comes to the end in one stride?
+ */
+static bool
+la_pass_is_at_end(const LaIndexPass *pass)
+{
+	return (uint64) pass->position + LA_STRIDE >= pass->nblocks;
+}
+
+/*
+ * Look ahead of a pass no more.
  */
 static void
-la_pass_close(LaIndexPass *pass, bool is_over)
+la_pass_leave(LaIndexPass *pass)
 {
-	if (pass->state != LA_PASS_FOLLOWED)
-	{
-		pass->state = LA_PASS_SOUGHT;
+	if (pass->state == LA_PASS_FOLLOWED)
+		la_pursuit_close(&pass->pursuit);
+	pass->state = LA_PASS_SIGHTED;
+	pass->steps = 0;
+}
+
+/*
+ * A pass was not seen.
+ */
+static void
+la_pass_missed(LaIndexPasses *passes, LaIndexPass *pass)
+{
+	pass->misses++;
+	if (pass->misses >= LA_FEW_MISSES && !pass->target.advise_only)
+		la_pass_leave(pass);
+	if (pass->misses <= (pass->is_known ? LA_LOST_MISSES : LA_MOST_MISSES))
 		return;
+
+	la_pass_leave(pass);
+	pass->state = LA_PASS_SOUGHT;
+	if (!pass->is_known)
+		return;
+	if (la_pass_is_at_end(pass))
+	{
+		pass->state = LA_PASS_OVER;
+		passes->patience = 0;
 	}
-	if (is_over)
-		pass->pursuit.position = pass->nblocks;
-	elog(DEBUG1, "left process %d on index %u at position %u of %u",
-		 pass->pursuit.pid, pass->target.relid, pass->position, pass->nblocks);
-	la_pursuit_close(&pass->pursuit);
-	pass->state = is_over ? LA_PASS_OVER : LA_PASS_SOUGHT;
+	else
+	{
+		passes->seeking = pass - passes->passes;
+		passes->seek = pass->position;
+	}
 }
 
 /*
@@ -198,46 +265,46 @@ la_pass_close(LaIndexPass *pass, bool is_over)
 static bool
 la_pass_step(LaIndexPasses *passes, LaIndexPass *pass)
 {
+	const LaTarget *target = &pass->target;
 	const BlockNumber reach = la_pass_reach(pass);
-	BlockNumber next = la_find_use(&pass->target, pass->before + 1, reach,
-								   LA_USE_PINNED);
+	BlockNumber next = la_find_place(target, pass->before + 1, reach);
 
-	/* It may stay with a page that somebody else has pinned. */
 	if (next == pass->position)
-	{
-		next = la_find_use(&pass->target, pass->position + 1, reach,
-						   LA_USE_PINNED);
-		if (next == InvalidBlockNumber)
-			return false;
-	}
+		next = la_find_place(target, pass->position + 1, reach);
 	if (next == InvalidBlockNumber)
 	{
-		if (++pass->misses > (pass->state == LA_PASS_FOLLOWED ?
-							  LA_LOST_MISSES : LA_MOST_MISSES))
-			la_pass_close(pass, reach == pass->nblocks);
+		/* Others do not stay with a page so that this shows. */
+		if (la_block_use(target, pass->position) <= LA_USE_PINNED)
+			la_pass_missed(passes, pass);
 		return false;
 	}
 
-	/* Not if it was not so far yet. */
-	if (next > pass->position)
-		pass->before = pass->position;
-	pass->position = next;
 	pass->misses = 0;
+	if (next < pass->position)
+	{
+		/* It was not so far yet. */
+		pass->position = next;
+		return false;
+	}
+	pass->before = pass->position;
+	pass->position = next;
 	if (pass->state == LA_PASS_FOLLOWED)
 	{
 		if (next > pass->pursuit.position)
 			la_pursuit_advance(&pass->pursuit, next);
+		return false;
 	}
-	else if (++pass->steps >= LA_LEAST_STEPS)
-	{
-		la_pursuit_open(&pass->pursuit, &pass->target, passes->pid, 0,
-						pass->nblocks, next);
-		pass->state = LA_PASS_FOLLOWED;
-		elog(DEBUG1, "following process %d on index %u, position %u",
-			 passes->pid, pass->target.relid, next);
-		return true;
-	}
-	return false;
+	if (++pass->steps < LA_LEAST_STEPS)
+		return false;
+
+	la_pursuit_open(&pass->pursuit, target, passes->pid, 0, pass->nblocks,
+					next);
+	pass->state = LA_PASS_FOLLOWED;
+	pass->is_known = true;
+	passes->patience = 0;
+	elog(DEBUG1, "following process %d on index %u, position %u",
+		 passes->pid, target->relid, next);
+	return true;
 }
 
 /*
@@ -295,64 +362,84 @@ la_passes_track(LaIndexPasses *passes)
 		if (pass->state == LA_PASS_SIGHTED || pass->state == LA_PASS_FOLLOWED)
 			is_found |= la_pass_step(passes, pass);
 	}
-	if (is_found)
-		passes->rounds = passes->seeks = 0;
 	return is_found;
 }
 
 /*
- * Is there any that may be found yet?
+ * Is there any that may be found yet?  If there is one at a time, none while
+ * another is seen.
  */
 bool
-la_passes_are_sought(const LaIndexPasses *passes)
+la_passes_are_sought(const LaIndexPasses *passes, bool one_at_a_time)
 {
-	if (passes->rounds >= LA_MAX_ROUNDS && passes->seeks >= LA_MAX_SEEKS)
-		return false;
+	bool		any = false;
+
 	for (int i = 0; i < passes->npasses; i++)
-		if (passes->passes[i].state == LA_PASS_SOUGHT)
-			return true;
-	return false;
+	{
+		const LaIndexPass *pass = &passes->passes[i];
+
+		any |= pass->state == LA_PASS_SOUGHT;
+		if (one_at_a_time && pass->is_known && pass->misses <= LA_FEW_MISSES &&
+			pass->state != LA_PASS_SOUGHT)
+			return false;
+	}
+	return any;
 }
 
 /*
- * Search the next blocks for a pass.
+ * Go on to the beginning of the next index.
+ */
+static void
+la_seek_next(LaIndexPasses *passes)
+{
+	passes->seek = 0;
+	if (++passes->seeking == passes->npasses)
+	{
+		passes->seeking = 0;
+		passes->patience = Min(passes->patience + 1, LA_MAX_PATIENCE);
+	}
+}
+
+/*
+ * Search some more blocks for a pass, if it is time for that.  As many commands
+ * are known of.
  */
 void
-la_passes_seek(LaIndexPasses *passes)
+la_passes_seek(LaIndexPasses *passes, int ncommands)
 {
-	BlockNumber left = LA_SEEK_BLOCKS;
+	const uint64 start = la_now_us();
+	uint64		now = start;
+	int			nskipped = 0;
 
-	passes->seeks++;
-	for (int i = 0; i < passes->npasses && left > 0; i++)
+	if (start < passes->seek_us)
+		return;
+	while (now < start + LA_SEEK_US && nskipped <= passes->npasses)
 	{
 		LaIndexPass *pass = &passes->passes[passes->seeking];
-		BlockNumber end = Min(pass->nblocks, passes->seek + left);
+		BlockNumber end = Min(pass->nblocks, passes->seek + LA_SEEK_BLOCKS);
 
-		if (pass->state == LA_PASS_SOUGHT)
+		if (pass->state != LA_PASS_SOUGHT)
 		{
-			BlockNumber found = la_find_use(&pass->target, passes->seek, end,
-											LA_USE_READ);
-
-			left -= end - passes->seek;
-			if (found != InvalidBlockNumber)
-			{
-				pass->state = LA_PASS_SIGHTED;
-				pass->position = pass->before = found;
-				pass->steps = pass->misses = 0;
-			}
-			else if (end < pass->nblocks)
-			{
-				passes->seek = end;
-				return;
-			}
+			la_seek_next(passes);
+			nskipped++;
+			continue;
 		}
-		passes->seek = 0;
-		if (++passes->seeking == passes->npasses)
+		while (passes->seek < end &&
+			   la_block_use(&pass->target, passes->seek) != LA_USE_READ)
+			passes->seek++;
+		if (passes->seek < end)
 		{
-			passes->seeking = 0;
-			passes->rounds++;
+			pass->state = LA_PASS_SIGHTED;
+			pass->position = pass->before = passes->seek;
+			pass->steps = pass->misses = 0;
+			pass->is_known = false;
 		}
+		if (passes->seek == pass->nblocks)
+			la_seek_next(passes);
+		now = la_now_us();
 	}
+	passes->seek_us = now +
+		((now - start) * LA_SEEK_SHARE * ncommands << passes->patience);
 }
 
 /*
@@ -371,7 +458,9 @@ la_passes_look_us(const LaIndexPasses *passes)
 
 		if (pass->state != LA_PASS_SIGHTED && pass->state != LA_PASS_FOLLOWED)
 			continue;
-		if (pass->state == LA_PASS_SIGHTED || pass->misses > 0)
+		if (pass->misses > LA_FEW_MISSES)
+			after = LA_PASS_LOOK_US;
+		else if (pass->misses > 0 || pass->state == LA_PASS_SIGHTED)
 			after = LA_MIN_LOOK_US;
 		else
 			after = Min(pass->pursuit.look_us, LA_PASS_LOOK_US);
@@ -388,6 +477,15 @@ void
 la_passes_end(LaIndexPasses *passes, bool is_over)
 {
 	for (int i = 0; i < passes->npasses; i++)
-		la_pass_close(&passes->passes[i], is_over);
+	{
+		LaIndexPass *pass = &passes->passes[i];
+
+		if (pass->state != LA_PASS_FOLLOWED)
+			continue;
+		/* It was not seen at its end, but has been there. */
+		if (is_over && la_pass_is_at_end(pass))
+			pass->pursuit.position = pass->nblocks;
+		la_pass_leave(pass);
+	}
 	pfree(passes);
 }

@@ -55,7 +55,8 @@
  * each read and keep at a distance that VACUUM does not cross while they read
  * (LA_LEAST_MARGIN), unless one of them gets no processor meanwhile.  The
  * validation of an index wants its leaf pages to itself as well, and waits for
- * them, and so does VACUUM in indexes: they are treated the same.
+ * them: it is treated the same.  So is VACUUM in indexes, but there the
+ * distance is from where the watcher has seen it last.
  * CLUSTER and VACUUM FULL let nobody else lock the table: advice, or nothing.
  * All others are read into shared buffers.
  *
@@ -405,24 +406,37 @@ la_check_visits(LaCommand *command, uint64 position)
 	}
 }
 
+static inline bool
+la_proc_reads(const PGPROC *proc)
+{
+	return proc->wait_event_info == WAIT_EVENT_DATA_FILE_READ;
+}
+
 /*
- * Is a process reading from a file at this moment, or a parallel worker of it?
+ * Does a process have parallel workers?  Says, too, whether it or one of them
+ * is reading from a file at this moment.
  */
 static bool
-la_group_reads(const PGPROC *leader)
+la_has_group(const PGPROC *leader, bool *reads)
 {
-	if (leader->wait_event_info == WAIT_EVENT_DATA_FILE_READ)
-		return true;
+	bool		found = false;
+
+	*reads = la_proc_reads(leader);
+
+	/* A leader without workers is in no group. */
+	if (leader->lockGroupLeader != leader)
+		return false;
 	for (uint32 i = 0; i < ProcGlobal->allProcCount; i++)
 	{
 		const PGPROC *proc = &ProcGlobal->allProcs[i];
 
 		/* No lock: at worst it has just become another's. */
-		if (proc->lockGroupLeader == leader &&
-			proc->wait_event_info == WAIT_EVENT_DATA_FILE_READ)
-			return true;
+		if (proc == leader || proc->lockGroupLeader != leader)
+			continue;
+		found = true;
+		*reads |= la_proc_reads(proc);
 	}
-	return false;
+	return found;
 }
 
 /*
@@ -433,30 +447,35 @@ static bool
 la_command_waits(LaCommand *command)
 {
 	PGPROC	   *proc;
+	bool		reads;
+	bool		waits;
 
 	if (la_start_after == 0)
 		return true;			/* for tests */
 	proc = BackendPidGetProc(command->pid);
 	if (proc == NULL)
 		return false;
+	if (command->sight.kind == LA_SCAN_VACUUM_INDEXES)
+		(void) la_has_group(proc, &reads);
+	else
+		reads = la_proc_reads(proc);
 	command->looks++;
-	if (command->sight.kind == LA_SCAN_VACUUM_INDEXES ? la_group_reads(proc) :
-		proc->wait_event_info == WAIT_EVENT_DATA_FILE_READ)
+	if (reads)
 		command->reads++;
 	if (command->looks < LA_LEAST_LOOKS)
 		return false;
-	if (command->reads >= command->looks / 2)
-	{
+
+	waits = command->reads >= command->looks / 2;
+	if (waits)
 		command->look_ms = LA_EAGER_LOOK_MS;
-		return true;
-	}
 	if (command->looks >= 2 * LA_LEAST_LOOKS)
 	{
 		command->looks /= 2;
 		command->reads /= 2;
-		command->look_ms = Min(command->look_ms * 2, LA_SELDOM_LOOK_MS);
+		if (!waits)
+			command->look_ms = Min(command->look_ms * 2, LA_SELDOM_LOOK_MS);
 	}
-	return false;
+	return waits;
 }
 
 /*
@@ -546,6 +565,11 @@ la_scan_open(LaCommand *command, const LaSight *sight)
 static void
 la_indexes_follow(LaCommand *command)
 {
+	PGPROC	   *proc = BackendPidGetProc(command->pid);
+	bool		reads;
+
+	if (proc == NULL)
+		return;
 	if (command->passes == NULL)
 	{
 		LaTarget	targets[LA_MAX_INDEXES];
@@ -568,8 +592,9 @@ la_indexes_follow(LaCommand *command)
 	/* Another one that is looked for has to wait by itself. */
 	if (la_passes_track(command->passes))
 		command->looks = command->reads = 0;
-	if (la_passes_are_sought(command->passes) && la_command_waits(command))
-		la_passes_seek(command->passes);
+	if (la_passes_are_sought(command->passes, !la_has_group(proc, &reads)) &&
+		la_command_waits(command))
+		la_passes_seek(command->passes, la_ncommands);
 }
 
 /*
@@ -639,11 +664,14 @@ la_command_ignore(LaCommand *command)
 static void
 la_command_run(LaCommand *command, void (*body) (void *))
 {
+	LaCounters	counters = {0};
+
 	if (la_guard_run_silent(body, command))
 		return;
-	command->pursuit.counters.errors_total++;
 	/* What is locked for one look no transaction gives back. */
 	LockReleaseAll(DEFAULT_LOCKMETHOD, true);
+	counters.errors_total = 1;
+	la_counters_report(command->dbid, command->relid, &counters);
 	la_command_ignore(command);
 }
 
@@ -805,11 +833,18 @@ static int64
 la_command_look_us(const LaCommand *command)
 {
 	const LaSight *sight = &command->sight;
+	int64		look_us;
 
 	if (command->is_open)
 		return command->pursuit.look_us;
-	if (command->passes != NULL && la_passes_look_us(command->passes) > 0)
-		return la_passes_look_us(command->passes);
+	if (command->passes != NULL)
+	{
+		look_us = la_passes_look_us(command->passes);
+		if (look_us > 0)
+			return look_us;
+		if (!la_passes_are_sought(command->passes, false))
+			return LA_IDLE_LOOK_MS * 1000;
+	}
 	if (!la_sight_is_large(sight) || command->is_given_up)
 		return LA_IDLE_LOOK_MS * 1000;
 	switch (command->state)

@@ -7,7 +7,7 @@
  * block is read next.  What they mean differs from command to command:
  *
  *		VACUUM, both passes			the number of the block
- *		VACUUM in the indexes		that it is there, no more
+ *		VACUUM in the indexes		no position; see index_pass.c
  *		index build, CLUSTER		blocks since the scan's first one
  *		validation of an index		the number of the block
  *		ANALYZE						blocks of the sample
