@@ -43,9 +43,11 @@
  * advises the kernel of it a few blocks ahead by itself (14 and later).  That
  * is left alone, unless the sample is the table.
  *
- * When.  A command is followed once it is found reading half of the time: by
- * its wait event, which covers the kernel's copying, too.  Where the kernel's
- * own read-ahead keeps up there is nothing to gain.
+ * When.  A command is followed once it is found waiting for reads a quarter of
+ * the time: by its wait event, and because it sleeps.  Where the kernel's own
+ * read-ahead keeps up it is found with that wait event, too, but copies, and
+ * there is nothing to gain.  Where the kernel does not say who sleeps, a
+ * command must be found with that wait event half of the time.
  *
  * What they have read.  VACUUM needs a page that nobody else has pinned, and
  * leaves one unpruned if it does not get that at once; a worker that has just
@@ -109,6 +111,7 @@
 #include "utils/memutils.h"
 #include "window/guard.h"
 #include "window/pursuit.h"
+#include "window/waits.h"
 #include "window/window.h"
 
 /* Commands that are known of at a time. */
@@ -145,10 +148,12 @@
 #define LA_MAX_START_LOOKS	500
 
 /*
- * Looks at least by which a command's waits are judged.  With a few of them one
- * that reads for a third of its time passes for one that reads for half of it.
+ * Looks at least by which a command's waits are judged: fewer where it waits in
+ * half of them.  With a few looks one that waits for a sixth of its time passes
+ * for one that waits for a quarter of it.
  */
-#define LA_LEAST_LOOKS		32
+#define LA_FEW_LOOKS		32
+#define LA_LEAST_LOOKS		64
 
 /* Two estimates of the start that are the same, in blocks. */
 #define LA_START_TOLERANCE	256
@@ -204,7 +209,8 @@ typedef struct LaCommand
 	BlockNumber location;		/* of synchronized scans then */
 	int64		done;			/* blocks done then */
 	int			looks;			/* before it is followed, ... */
-	int			reads;			/* ... and how often it was reading then */
+	int			reads;			/* ... and how often it waited for a read */
+	bool		sleeps_unknown; /* or read, as nobody says if it waited */
 	long		look_ms;		/* until the next of them */
 	int			visits;			/* second pass: blocks checked, ... */
 	int			visited;		/* ... and blocks that it had been to */
@@ -406,48 +412,72 @@ la_check_visits(LaCommand *command, uint64 position)
 	}
 }
 
-static inline bool
-la_proc_reads(const PGPROC *proc)
+/*
+ * Does a process wait for a read at this moment?  One that copies what the
+ * kernel has read for it does not.
+ */
+static bool
+la_proc_waits(const PGPROC *proc, bool *unknown)
 {
-	return proc->wait_event_info == WAIT_EVENT_DATA_FILE_READ;
+	LaSleep		sleep;
+
+	if (proc->wait_event_info != WAIT_EVENT_DATA_FILE_READ)
+		return false;
+	sleep = la_process_sleeps(proc->pid);
+	*unknown |= sleep == LA_SLEEP_UNKNOWN;
+	return sleep != LA_SLEEP_NOT;
+}
+
+static inline bool
+la_is_member(const PGPROC *proc, const PGPROC *leader)
+{
+	/* No lock: at worst it has just become another's. */
+	return proc != leader && proc->lockGroupLeader == leader;
 }
 
 /*
- * Does a process have parallel workers?  Says, too, whether it or one of them
- * is reading from a file at this moment.
+ * Has a process parallel workers?
  */
 static bool
-la_has_group(const PGPROC *leader, bool *reads)
+la_has_group(const PGPROC *leader)
 {
-	bool		found = false;
-
-	*reads = la_proc_reads(leader);
-
 	/* A leader without workers is in no group. */
+	if (leader->lockGroupLeader != leader)
+		return false;
+	for (uint32 i = 0; i < ProcGlobal->allProcCount; i++)
+		if (la_is_member(&ProcGlobal->allProcs[i], leader))
+			return true;
+	return false;
+}
+
+/*
+ * Does a process wait for a read, or a parallel worker of it?
+ */
+static bool
+la_group_waits(const PGPROC *leader, bool *unknown)
+{
+	if (la_proc_waits(leader, unknown))
+		return true;
 	if (leader->lockGroupLeader != leader)
 		return false;
 	for (uint32 i = 0; i < ProcGlobal->allProcCount; i++)
 	{
 		const PGPROC *proc = &ProcGlobal->allProcs[i];
 
-		/* No lock: at worst it has just become another's. */
-		if (proc == leader || proc->lockGroupLeader != leader)
-			continue;
-		found = true;
-		*reads |= la_proc_reads(proc);
+		if (la_is_member(proc, leader) && la_proc_waits(proc, unknown))
+			return true;
 	}
-	return found;
+	return false;
 }
 
 /*
- * Is the command found reading at least every other time?  If not, the kernel
+ * Is the command found waiting for a good part of its time?  If not, the kernel
  * reads ahead fast enough for it, and we would only be in its way.
  */
 static bool
 la_command_waits(LaCommand *command)
 {
 	PGPROC	   *proc;
-	bool		reads;
 	bool		waits;
 
 	if (la_start_after == 0)
@@ -456,16 +486,17 @@ la_command_waits(LaCommand *command)
 	if (proc == NULL)
 		return false;
 	if (command->sight.kind == LA_SCAN_VACUUM_INDEXES)
-		(void) la_has_group(proc, &reads);
+		waits = la_group_waits(proc, &command->sleeps_unknown);
 	else
-		reads = la_proc_reads(proc);
+		waits = la_proc_waits(proc, &command->sleeps_unknown);
 	command->looks++;
-	if (reads)
-		command->reads++;
-	if (command->looks < LA_LEAST_LOOKS)
+	command->reads += waits;
+	if (command->looks < LA_FEW_LOOKS)
 		return false;
 
-	waits = command->reads >= command->looks / 2;
+	waits = command->reads >= command->looks / 2 ||
+		(command->looks >= LA_LEAST_LOOKS && !command->sleeps_unknown &&
+		 command->reads >= command->looks / 4);
 	if (waits)
 		command->look_ms = LA_EAGER_LOOK_MS;
 	if (command->looks >= 2 * LA_LEAST_LOOKS)
@@ -566,7 +597,6 @@ static void
 la_indexes_follow(LaCommand *command)
 {
 	PGPROC	   *proc = BackendPidGetProc(command->pid);
-	bool		reads;
 
 	if (proc == NULL)
 		return;
@@ -592,7 +622,7 @@ la_indexes_follow(LaCommand *command)
 	/* Another one that is looked for has to wait by itself. */
 	if (la_passes_track(command->passes))
 		command->looks = command->reads = 0;
-	if (la_passes_are_sought(command->passes, !la_has_group(proc, &reads)) &&
+	if (la_passes_are_sought(command->passes, !la_has_group(proc)) &&
 		la_command_waits(command))
 		la_passes_seek(command->passes, la_ncommands);
 }

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * waits.c
- *	  What this process waited for, told from outside.
+ *	  What a process waited for, told from outside.
  *
  * The kernel counts how often a process went to sleep by itself, which is what
  * waiting for storage is.  A block that is in the page cache is copied without
@@ -99,26 +99,45 @@ la_cpu_ns(void)
 	return (int64) ts.tv_sec * 1000000000 + ts.tv_nsec;
 }
 
+/* As much as we read of a file of the kernel's. */
+#define LA_KERNEL_LINE	128
+
 /*
- * The number after the "skip"th space in the line of a file of the kernel's, -1
- * if there is none.  Costs three system calls.
+ * The beginning of a file of the kernel's.  Returns false if there is none.
+ * Costs three system calls.
  */
-static int64
-la_kernel_number(const char *path, int skip)
+static bool
+la_kernel_line(const char *path, char *line)
 {
 #ifdef __linux__
-	char		line[128];
-	char	   *number = line;
 	ssize_t		nread;
 	int			fd = BasicOpenFile(path, O_RDONLY);
 
 	if (fd < 0)
-		return -1;
-	nread = read(fd, line, sizeof(line) - 1);
+		return false;
+	nread = read(fd, line, LA_KERNEL_LINE - 1);
 	(void) close(fd);
 	if (nread <= 0)
-		return -1;
+		return false;
 	line[nread] = '\0';
+	return true;
+#else
+	return false;
+#endif
+}
+
+/*
+ * The number after the "skip"th space in the line of a file of the kernel's, -1
+ * if there is none.
+ */
+static int64
+la_kernel_number(const char *path, int skip)
+{
+	char		line[LA_KERNEL_LINE];
+	char	   *number = line;
+
+	if (!la_kernel_line(path, line))
+		return -1;
 	while (skip-- > 0)
 	{
 		number = strchr(number, ' ');
@@ -127,9 +146,27 @@ la_kernel_number(const char *path, int skip)
 		number++;
 	}
 	return (int64) strtoll(number, NULL, 10);
-#else
-	return -1;
-#endif
+}
+
+/*
+ * Does another process sleep, in a system call or the like, at this moment?
+ */
+LaSleep
+la_process_sleeps(int pid)
+{
+	char		path[64];
+	char		line[LA_KERNEL_LINE];
+	char	   *state;
+
+	snprintf(path, sizeof(path), "/proc/%d/stat", pid);
+	if (!la_kernel_line(path, line))
+		return LA_SLEEP_UNKNOWN;
+
+	/* "123 (postgres) R ..." */
+	state = strrchr(line, ')');
+	if (state == NULL || state[1] != ' ')
+		return LA_SLEEP_UNKNOWN;
+	return state[2] == 'R' ? LA_SLEEP_NOT : LA_SLEEP_YES;
 }
 
 /*

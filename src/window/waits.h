@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * waits.h
- *	  What this process read and waited for, told from outside.
+ *	  What a process read and waited for, told from outside.
  *
  * Copyright (c) 2026, the pg_lookahead authors
  *
@@ -61,6 +61,13 @@ typedef struct LaTimeMeter
 	LaTimes		before;			/* spent before the last pause */
 } LaTimeMeter;
 
+typedef enum LaSleep
+{
+	LA_SLEEP_UNKNOWN,			/* the kernel does not say */
+	LA_SLEEP_NOT,				/* it runs, or is ready to */
+	LA_SLEEP_YES,
+} LaSleep;
+
 extern bool la_time_measure(LaTimeMeter *meter, uint64 position,
 							uint64 length, LaTimes *spent);
 extern void la_time_look_around(LaTimeMeter *meter);
@@ -71,6 +78,7 @@ extern bool la_waited_much(const LaTimes *spent);
 extern void la_usage(LaUsage *usage);
 extern long la_sleeps(void);
 extern bool la_has_slept(void);
+extern LaSleep la_process_sleeps(int pid);
 extern int64 la_cpu_ns(void);
 extern int64 la_busy_ns(void);
 extern int64 la_wall_ns(void);
