@@ -387,41 +387,41 @@ la_passes_are_sought(const LaIndexPasses *passes, bool one_at_a_time)
 }
 
 /*
- * Go on to the beginning of the next index.
+ * Go on to the beginning of the next index.  Returns true if that is the first
+ * one again.
  */
-static void
+static bool
 la_seek_next(LaIndexPasses *passes)
 {
 	passes->seek = 0;
-	if (++passes->seeking == passes->npasses)
-	{
-		passes->seeking = 0;
-		passes->patience = Min(passes->patience + 1, LA_MAX_PATIENCE);
-	}
+	if (++passes->seeking < passes->npasses)
+		return false;
+	passes->seeking = 0;
+	passes->patience = Min(passes->patience + 1, LA_MAX_PATIENCE);
+	return true;
 }
 
 /*
- * Search some more blocks for a pass, if it is time for that.  As many commands
- * are known of.
+ * Search some more blocks for a pass, if it is time for that, to the end of the
+ * last index at the most.  As many commands are known of.
  */
 void
 la_passes_seek(LaIndexPasses *passes, int ncommands)
 {
 	const uint64 start = la_now_us();
-	uint64		now = start;
-	int			nskipped = 0;
+	uint64		spent;
 
 	if (start < passes->seek_us)
 		return;
-	while (now < start + LA_SEEK_US && nskipped <= passes->npasses)
+	do
 	{
 		LaIndexPass *pass = &passes->passes[passes->seeking];
 		BlockNumber end = Min(pass->nblocks, passes->seek + LA_SEEK_BLOCKS);
 
 		if (pass->state != LA_PASS_SOUGHT)
 		{
-			la_seek_next(passes);
-			nskipped++;
+			if (la_seek_next(passes))
+				break;
 			continue;
 		}
 		while (passes->seek < end &&
@@ -434,12 +434,14 @@ la_passes_seek(LaIndexPasses *passes, int ncommands)
 			pass->steps = pass->misses = 0;
 			pass->is_known = false;
 		}
-		if (passes->seek == pass->nblocks)
-			la_seek_next(passes);
-		now = la_now_us();
+		else if (end == pass->nblocks && la_seek_next(passes))
+			break;
 	}
-	passes->seek_us = now +
-		((now - start) * LA_SEEK_SHARE * ncommands << passes->patience);
+	while (la_now_us() < start + LA_SEEK_US);
+
+	spent = la_now_us() - start;
+	passes->seek_us = start + spent +
+		(spent * LA_SEEK_SHARE * ncommands << passes->patience);
 }
 
 /*
