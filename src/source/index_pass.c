@@ -16,16 +16,17 @@
  *
  *		R	being read by somebody: looked for from end to end while the command
  *			is found waiting for reads, for LA_SEEK_US at a time
- *		P	pinned: the next after that, in the LA_STRIDE blocks behind it
+ *		P	pinned: the next after that, in the LA_STRIDE blocks behind it, or
+ *			LA_FIRST_STRIDE until it is followed
  *		t	the trail: most of the blocks before P are in shared buffers, as it
  *			has just read them
  *
  * After LA_LEAST_STEPS steps on, each soon after the one before, it is taken
  * for the pass.
  *
- *		SOUGHT -- R --> SIGHTED -- steps --> FOLLOWED -- end --> OVER
- *		   ^               |                    |
- *		   +--- nothing ---+--------------------+
+ *		SOUGHT ------ R ------> SIGHTED ------ steps ------> FOLLOWED
+ *		   ^                       |                             |
+ *		   +------- nothing -------+------- nothing, end --------+
  *
  * Parallel workers of VACUUM each have an index of their own, so several passes
  * are followed at a time.  Without them the next one is not sought before
@@ -36,11 +37,12 @@
  * Others have pins, too.  VACUUM of a B-tree waits for those on leaf pages; no
  * other access method does, nor for what is behind it.  A pin that stays where
  * it is counts as nothing seen, unless somebody waits for it, and a place
- * without a trail is none.  If one is taken for VACUUM's all the same, the next
- * look begins behind the place before that one, and may find VACUUM where it
- * is; or the pass is lost and sought again.  Either way no more than what is
- * read ahead is wrong.  (In SP-GiST that happens without others: VACUUM looks
- * at pages out of their order where rows were moved.)
+ * without a trail is none; so the less of an index is in shared buffers, the
+ * less can pass for VACUUM.  If a pin is taken for VACUUM's, the next look
+ * begins behind the place before that one, and may find VACUUM where it is; or
+ * the pass is lost and sought again, or runs through the index in vain.  No
+ * more than what is read ahead is wrong.  (In SP-GiST it happens without
+ * others: VACUUM looks at pages out of their order where rows were moved.)
  *
  * With direct I/O our own workers pin what they read.  They read nothing that
  * is nearer than the target's margin (see maintenance.c), and only that far
@@ -86,11 +88,15 @@
  * in the first LA_FEW_MISSES in which it is not seen.
  */
 #define LA_STRIDE			2048
+#define LA_FIRST_STRIDE		256
 #define LA_MOST_STRIDES		4
 #define LA_FEW_MISSES		4
 
-/* Blocks before a place that are looked at, and how many may be missing. */
-#define LA_TRAIL			4
+/*
+ * Blocks before a place that are looked at, and how many may be missing.  The
+ * ring that VACUUM reads through has 16 buffers at the least.
+ */
+#define LA_TRAIL			12
 #define LA_TRAIL_GAPS		1
 
 /* Steps on after which it is a pass. */
@@ -108,7 +114,6 @@ typedef enum LaPassState
 	LA_PASS_SOUGHT,
 	LA_PASS_SIGHTED,			/* "position" was seen */
 	LA_PASS_FOLLOWED,			/* and "pursuit" is open */
-	LA_PASS_OVER,
 } LaPassState;
 
 /* The pass over one index. */
@@ -122,6 +127,7 @@ typedef struct LaIndexPass
 	int			steps;			/* since it was sighted */
 	int			misses;			/* looks since the last step */
 	bool		is_known;		/* was followed */
+	bool		is_waiting;		/* at the last look it stood still */
 	LaPursuit	pursuit;
 } LaIndexPass;
 
@@ -200,7 +206,7 @@ la_find_place(const LaTarget *target, BlockNumber from, BlockNumber end)
 static BlockNumber
 la_pass_reach(const LaIndexPass *pass)
 {
-	int			stride = LA_STRIDE;
+	int			stride = pass->is_known ? LA_STRIDE : LA_FIRST_STRIDE;
 
 	if (pass->state == LA_PASS_FOLLOWED && !pass->target.advise_only)
 		stride = pass->target.margin;
@@ -231,6 +237,21 @@ la_pass_leave(LaIndexPass *pass)
 }
 
 /*
+ * Go on to the beginning of the next index.  Returns true if that is the first
+ * one again.
+ */
+static bool
+la_seek_next(LaIndexPasses *passes)
+{
+	passes->seek = 0;
+	if (++passes->seeking < passes->npasses)
+		return false;
+	passes->seeking = 0;
+	passes->patience = Min(passes->patience + 1, LA_MAX_PATIENCE);
+	return true;
+}
+
+/*
  * A pass was not seen.
  */
 static void
@@ -242,20 +263,18 @@ la_pass_missed(LaIndexPasses *passes, LaIndexPass *pass)
 	if (pass->misses <= (pass->is_known ? LA_LOST_MISSES : LA_MOST_MISSES))
 		return;
 
-	la_pass_leave(pass);
-	pass->state = LA_PASS_SOUGHT;
-	if (!pass->is_known)
-		return;
-	if (la_pass_is_at_end(pass))
+	passes->seeking = pass - passes->passes;
+	passes->seek = pass->position;
+	if (pass->is_known && la_pass_is_at_end(pass))
 	{
-		pass->state = LA_PASS_OVER;
+		/* It was not seen at its end, but has been there. */
+		if (pass->state == LA_PASS_FOLLOWED)
+			pass->pursuit.position = pass->nblocks;
+		(void) la_seek_next(passes);
 		passes->patience = 0;
 	}
-	else
-	{
-		passes->seeking = pass - passes->passes;
-		passes->seek = pass->position;
-	}
+	la_pass_leave(pass);
+	pass->state = LA_PASS_SOUGHT;
 }
 
 /*
@@ -267,15 +286,20 @@ la_pass_step(LaIndexPasses *passes, LaIndexPass *pass)
 {
 	const LaTarget *target = &pass->target;
 	const BlockNumber reach = la_pass_reach(pass);
-	BlockNumber next = la_find_place(target, pass->before + 1, reach);
+	const bool	was_known = pass->is_known;
+	BlockNumber next;
 
+	/* What VACUUM waits for, by itself or for another's pin. */
+	pass->is_waiting = la_block_use(target, pass->position) > LA_USE_PINNED;
+	if (pass->is_waiting)
+		return false;
+
+	next = la_find_place(target, pass->before + 1, reach);
 	if (next == pass->position)
 		next = la_find_place(target, pass->position + 1, reach);
 	if (next == InvalidBlockNumber)
 	{
-		/* Others do not stay with a page so that this shows. */
-		if (la_block_use(target, pass->position) <= LA_USE_PINNED)
-			la_pass_missed(passes, pass);
+		la_pass_missed(passes, pass);
 		return false;
 	}
 
@@ -304,7 +328,7 @@ la_pass_step(LaIndexPasses *passes, LaIndexPass *pass)
 	passes->patience = 0;
 	elog(DEBUG1, "following process %d on index %u, position %u",
 		 passes->pid, target->relid, next);
-	return true;
+	return !was_known;
 }
 
 /*
@@ -347,7 +371,7 @@ la_passes_begin(int pid, const LaTarget *targets, int ntargets)
 
 /*
  * See where the passes have come that were found, and read ahead of those that
- * are followed.  Returns true if there is one more of these.  May raise errors;
+ * are followed.  Returns true if another one was found.  May raise errors;
  * to be called under la_guard_run().
  */
 bool
@@ -387,21 +411,6 @@ la_passes_are_sought(const LaIndexPasses *passes, bool one_at_a_time)
 }
 
 /*
- * Go on to the beginning of the next index.  Returns true if that is the first
- * one again.
- */
-static bool
-la_seek_next(LaIndexPasses *passes)
-{
-	passes->seek = 0;
-	if (++passes->seeking < passes->npasses)
-		return false;
-	passes->seeking = 0;
-	passes->patience = Min(passes->patience + 1, LA_MAX_PATIENCE);
-	return true;
-}
-
-/*
  * Search some more blocks for a pass, if it is time for that, to the end of the
  * last index at the most.  As many commands are known of.
  */
@@ -433,8 +442,9 @@ la_passes_seek(LaIndexPasses *passes, int ncommands)
 			pass->position = pass->before = passes->seek;
 			pass->steps = pass->misses = 0;
 			pass->is_known = false;
+			break;
 		}
-		else if (end == pass->nblocks && la_seek_next(passes))
+		if (end == pass->nblocks && la_seek_next(passes))
 			break;
 	}
 	while (la_now_us() < start + LA_SEEK_US);
@@ -460,7 +470,7 @@ la_passes_look_us(const LaIndexPasses *passes)
 
 		if (pass->state != LA_PASS_SIGHTED && pass->state != LA_PASS_FOLLOWED)
 			continue;
-		if (pass->misses > LA_FEW_MISSES)
+		if (pass->misses > LA_FEW_MISSES || pass->is_waiting)
 			after = LA_PASS_LOOK_US;
 		else if (pass->misses > 0 || pass->state == LA_PASS_SIGHTED)
 			after = LA_MIN_LOOK_US;

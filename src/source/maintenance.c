@@ -82,8 +82,9 @@
  *	- The database is dropped: workers lock it too, and the server has every
  *	  process close its files first.
  *
- * Nothing that the watcher does waits for a lock: readers' locks are taken if
- * they are free, for as long as a page of the visibility map is copied.
+ * Nothing that the watcher does waits for a lock on a relation or a page:
+ * readers' locks are taken if they are free, for as long as a page of the
+ * visibility map is copied.
  *
  * Copyright (c) 2026, the pg_lookahead authors
  *
@@ -211,6 +212,7 @@ typedef struct LaCommand
 	int			looks;			/* before it is followed, ... */
 	int			reads;			/* ... and how often it waited for a read */
 	bool		sleeps_unknown; /* or read, as nobody says if it waited */
+	bool		waits;			/* the verdict by them */
 	long		look_ms;		/* until the next of them */
 	int			visits;			/* second pass: blocks checked, ... */
 	int			visited;		/* ... and blocks that it had been to */
@@ -419,94 +421,108 @@ la_check_visits(LaCommand *command, uint64 position)
 static bool
 la_proc_waits(const PGPROC *proc, bool *unknown)
 {
+	const int	pid = proc->pid;
 	LaSleep		sleep;
 
-	if (proc->wait_event_info != WAIT_EVENT_DATA_FILE_READ)
+	if (proc->wait_event_info != WAIT_EVENT_DATA_FILE_READ || pid == 0)
 		return false;
-	sleep = la_process_sleeps(proc->pid);
+	sleep = la_process_sleeps(pid);
 	*unknown |= sleep == LA_SLEEP_UNKNOWN;
 	return sleep != LA_SLEEP_NOT;
 }
 
-static inline bool
-la_is_member(const PGPROC *proc, const PGPROC *leader)
-{
-	/* No lock: at worst it has just become another's. */
-	return proc != leader && proc->lockGroupLeader == leader;
-}
-
 /*
- * Has a process parallel workers?
+ * How many parallel workers has a process, and how many of these wait for a
+ * read at this moment?
  */
-static bool
-la_has_group(const PGPROC *leader)
+static int
+la_group(const PGPROC *leader, int *nwaiting, bool *unknown)
 {
-	/* A leader without workers is in no group. */
-	if (leader->lockGroupLeader != leader)
-		return false;
-	for (uint32 i = 0; i < ProcGlobal->allProcCount; i++)
-		if (la_is_member(&ProcGlobal->allProcs[i], leader))
-			return true;
-	return false;
-}
+	int			nworkers = 0;
 
-/*
- * Does a process wait for a read, or a parallel worker of it?
- */
-static bool
-la_group_waits(const PGPROC *leader, bool *unknown)
-{
-	if (la_proc_waits(leader, unknown))
-		return true;
+	*nwaiting = 0;
+
+	/* One that never had workers is in no group. */
 	if (leader->lockGroupLeader != leader)
-		return false;
+		return 0;
 	for (uint32 i = 0; i < ProcGlobal->allProcCount; i++)
 	{
 		const PGPROC *proc = &ProcGlobal->allProcs[i];
 
-		if (la_is_member(proc, leader) && la_proc_waits(proc, unknown))
-			return true;
+		/* No lock: at worst it has just become another's. */
+		if (proc == leader || proc->lockGroupLeader != leader)
+			continue;
+		nworkers++;
+		*nwaiting += la_proc_waits(proc, unknown);
 	}
-	return false;
+	return nworkers;
+}
+
+/*
+ * Does the command wait for reads at this moment: at least half of its
+ * processes, where several read by themselves?
+ */
+static bool
+la_is_waiting(LaCommand *command, const PGPROC *proc)
+{
+	bool	   *unknown = &command->sleeps_unknown;
+	bool		leader_waits = la_proc_waits(proc, unknown);
+	int			nwaiting;
+	int			nworkers;
+
+	if (command->sight.kind != LA_SCAN_VACUUM_INDEXES)
+		return leader_waits;
+	nworkers = la_group(proc, &nwaiting, unknown);
+	return 2 * (nwaiting + leader_waits) >= 1 + nworkers;
+}
+
+/*
+ * Judge anew from now on whether the command waits.
+ */
+static void
+la_command_judge_anew(LaCommand *command)
+{
+	command->looks = command->reads = 0;
+	command->sleeps_unknown = false;
+	command->waits = false;
 }
 
 /*
  * Is the command found waiting for a good part of its time?  If not, the kernel
  * reads ahead fast enough for it, and we would only be in its way.
+ *
+ * Not judged at each look: in the end chance would have its way.
  */
 static bool
 la_command_waits(LaCommand *command)
 {
 	PGPROC	   *proc;
-	bool		waits;
+	bool		half;
 
 	if (la_start_after == 0)
 		return true;			/* for tests */
 	proc = BackendPidGetProc(command->pid);
 	if (proc == NULL)
 		return false;
-	if (command->sight.kind == LA_SCAN_VACUUM_INDEXES)
-		waits = la_group_waits(proc, &command->sleeps_unknown);
-	else
-		waits = la_proc_waits(proc, &command->sleeps_unknown);
 	command->looks++;
-	command->reads += waits;
-	if (command->looks < LA_FEW_LOOKS)
-		return false;
+	command->reads += la_is_waiting(command, proc);
 
-	waits = command->reads >= command->looks / 2 ||
-		(command->looks >= LA_LEAST_LOOKS && !command->sleeps_unknown &&
-		 command->reads >= command->looks / 4);
-	if (waits)
+	half = command->reads >= command->looks / 2;
+	if (command->looks == LA_FEW_LOOKS)
+		command->waits = half;
+	else if (command->looks % LA_LEAST_LOOKS == 0)
+		command->waits = half || (!command->sleeps_unknown &&
+								  command->reads >= command->looks / 4);
+	if (command->waits)
 		command->look_ms = LA_EAGER_LOOK_MS;
 	if (command->looks >= 2 * LA_LEAST_LOOKS)
 	{
 		command->looks /= 2;
 		command->reads /= 2;
-		if (!waits)
+		if (!command->waits)
 			command->look_ms = Min(command->look_ms * 2, LA_SELDOM_LOOK_MS);
 	}
-	return waits;
+	return command->waits;
 }
 
 /*
@@ -597,6 +613,8 @@ static void
 la_indexes_follow(LaCommand *command)
 {
 	PGPROC	   *proc = BackendPidGetProc(command->pid);
+	int			nwaiting;
+	bool		unknown = false;
 
 	if (proc == NULL)
 		return;
@@ -621,8 +639,9 @@ la_indexes_follow(LaCommand *command)
 
 	/* Another one that is looked for has to wait by itself. */
 	if (la_passes_track(command->passes))
-		command->looks = command->reads = 0;
-	if (la_passes_are_sought(command->passes, !la_has_group(proc)) &&
+		la_command_judge_anew(command);
+	if (la_passes_are_sought(command->passes,
+							 la_group(proc, &nwaiting, &unknown) == 0) &&
 		la_command_waits(command))
 		la_passes_seek(command->passes, la_ncommands);
 }
@@ -773,7 +792,7 @@ la_command_seen(LaCommand *command, const LaSight *sight)
 		la_scan_close(command, true);
 		command->is_given_up = false;
 		command->start_looks = 0;
-		command->looks = command->reads = 0;
+		la_command_judge_anew(command);
 		command->look_ms = LA_EAGER_LOOK_MS;
 		command->visits = command->visited = 0;
 	}

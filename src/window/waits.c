@@ -25,7 +25,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "storage/fd.h"
+#include "miscadmin.h"
 #include "window/waits.h"
 
 /* So much waiting, of the time it took, is worth an effort: 35 %. */
@@ -111,7 +111,7 @@ la_kernel_line(const char *path, char *line)
 {
 #ifdef __linux__
 	ssize_t		nread;
-	int			fd = BasicOpenFile(path, O_RDONLY);
+	int			fd = open(path, O_RDONLY | O_CLOEXEC);
 
 	if (fd < 0)
 		return false;
@@ -150,14 +150,24 @@ la_kernel_number(const char *path, int skip)
 
 /*
  * Does another process sleep, in a system call or the like, at this moment?
+ * Unknown if /proc is that of another space of process numbers.
  */
 LaSleep
 la_process_sleeps(int pid)
 {
+	static int	own_pid = 0;	/* that it was asked for, ... */
+	static bool is_ours;		/* ... and whether it names our processes */
 	char		path[64];
 	char		line[LA_KERNEL_LINE];
 	char	   *state;
 
+	if (own_pid != MyProcPid)
+	{
+		is_ours = la_kernel_number("/proc/self/stat", 0) == MyProcPid;
+		own_pid = MyProcPid;
+	}
+	if (!is_ours)
+		return LA_SLEEP_UNKNOWN;
 	snprintf(path, sizeof(path), "/proc/%d/stat", pid);
 	if (!la_kernel_line(path, line))
 		return LA_SLEEP_UNKNOWN;

@@ -77,7 +77,11 @@ def rest(connection: Connection) -> None:
 
 
 def errors(connection: Connection) -> int:
-    return int(value(connection, "SELECT sum(errors) FROM pg_stat_lookahead_io"))
+    """Return what has failed in the service's workers, in scans and in the watcher."""
+    workers = value(connection, "SELECT sum(errors) FROM pg_stat_lookahead_io")
+    return int(
+        workers + value(connection, "SELECT coalesce(sum(errors), 0) FROM pg_stat_lookahead")
+    )
 
 
 def watcher(connection: Connection) -> int | None:

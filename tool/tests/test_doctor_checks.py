@@ -981,5 +981,6 @@ def test_commands_that_are_not_followed(
         assert bool(some) is (reason is not None and number < 180000)
         for finding in some:
             assert finding.severity == NOTE
-            assert reason is not None and reason in finding.explanation
+            assert reason is not None
+            assert reason in finding.explanation
             assert finding.commands[0] == "ALTER SYSTEM SET pg_lookahead.maintenance = on;"

@@ -1,2 +1,2 @@
--- A row in many pages' distance from the next.
+-- A few hundred rows, each on a page of its own.
 DELETE FROM {table} WHERE d % 100000 = 7
