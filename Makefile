@@ -31,6 +31,7 @@ OBJS = \
 	src/extend/write_combine.o \
 	src/source/bitmap_blocks.o \
 	src/source/bitmap_scan.o \
+	src/source/command_waits.o \
 	src/source/index_ahead.o \
 	src/source/index_node.o \
 	src/source/index_scan.o \

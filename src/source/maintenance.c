@@ -44,10 +44,8 @@
  * is left alone, unless the sample is the table.
  *
  * When.  A command is followed once it is found waiting for reads a quarter of
- * the time: by its wait event, and because it sleeps.  Where the kernel's own
- * read-ahead keeps up it is found with that wait event, too, but copies, and
- * there is nothing to gain.  Where the kernel does not say who sleeps, a
- * command must be found with that wait event half of the time.
+ * the time (command_waits.c).  Where the kernel's own read-ahead keeps up there
+ * is nothing to gain.
  *
  * What they have read.  VACUUM needs a page that nobody else has pinned, and
  * leaves one unpruned if it does not get that at once; a worker that has just
@@ -100,6 +98,7 @@
 #include "service/lookup.h"
 #include "service/service.h"
 #include "settings.h"
+#include "source/command_waits.h"
 #include "source/index_pass.h"
 #include "source/maintenance.h"
 #include "source/progress.h"
@@ -112,7 +111,6 @@
 #include "utils/memutils.h"
 #include "window/guard.h"
 #include "window/pursuit.h"
-#include "window/waits.h"
 #include "window/window.h"
 
 /* Commands that are known of at a time. */
@@ -123,14 +121,7 @@
  * by hand wake us (hook/utility.c); then we look more often for a while.
  */
 #define LA_IDLE_LOOK_MS		500L
-#define LA_EAGER_LOOK_MS	5L
 #define LA_EAGER_US			200000
-
-/*
- * A command that might be followed is looked at eagerly, and twice as seldom
- * after each LA_LEAST_LOOKS by which it did not wait, down to this.
- */
-#define LA_SELDOM_LOOK_MS	200L
 
 /* Seconds after which a watcher that has died is started again. */
 #define LA_RESTART_SECONDS	1
@@ -147,14 +138,6 @@
 
 /* Looks after which the start of a scan is given up. */
 #define LA_MAX_START_LOOKS	500
-
-/*
- * Looks at least by which a command's waits are judged: fewer where it waits in
- * half of them.  With a few looks one that waits for a sixth of its time passes
- * for one that waits for a quarter of it.
- */
-#define LA_FEW_LOOKS		32
-#define LA_LEAST_LOOKS		64
 
 /* Two estimates of the start that are the same, in blocks. */
 #define LA_START_TOLERANCE	256
@@ -209,11 +192,7 @@ typedef struct LaCommand
 	BlockNumber start;			/* the estimate at the last look */
 	BlockNumber location;		/* of synchronized scans then */
 	int64		done;			/* blocks done then */
-	int			looks;			/* before it is followed, ... */
-	int			reads;			/* ... and how often it waited for a read */
-	bool		sleeps_unknown; /* or read, as nobody says if it waited */
-	bool		waits;			/* the verdict by them */
-	long		look_ms;		/* until the next of them */
+	LaCommandWaits waits;		/* before it is followed */
 	int			visits;			/* second pass: blocks checked, ... */
 	int			visited;		/* ... and blocks that it had been to */
 	LaPursuit	pursuit;
@@ -415,117 +394,6 @@ la_check_visits(LaCommand *command, uint64 position)
 }
 
 /*
- * Does a process wait for a read at this moment?  One that copies what the
- * kernel has read for it does not.
- */
-static bool
-la_proc_waits(const PGPROC *proc, bool *unknown)
-{
-	const int	pid = proc->pid;
-	LaSleep		sleep;
-
-	if (proc->wait_event_info != WAIT_EVENT_DATA_FILE_READ || pid == 0)
-		return false;
-	sleep = la_process_sleeps(pid);
-	*unknown |= sleep == LA_SLEEP_UNKNOWN;
-	return sleep != LA_SLEEP_NOT;
-}
-
-/*
- * How many parallel workers has a process, and how many of these wait for a
- * read at this moment?
- */
-static int
-la_group(const PGPROC *leader, int *nwaiting, bool *unknown)
-{
-	int			nworkers = 0;
-
-	*nwaiting = 0;
-
-	/* One that never had workers is in no group. */
-	if (leader->lockGroupLeader != leader)
-		return 0;
-	for (uint32 i = 0; i < ProcGlobal->allProcCount; i++)
-	{
-		const PGPROC *proc = &ProcGlobal->allProcs[i];
-
-		/* No lock: at worst it has just become another's. */
-		if (proc == leader || proc->lockGroupLeader != leader)
-			continue;
-		nworkers++;
-		*nwaiting += la_proc_waits(proc, unknown);
-	}
-	return nworkers;
-}
-
-/*
- * Does the command wait for reads at this moment: at least half of its
- * processes, where several read by themselves?
- */
-static bool
-la_is_waiting(LaCommand *command, const PGPROC *proc)
-{
-	bool	   *unknown = &command->sleeps_unknown;
-	bool		leader_waits = la_proc_waits(proc, unknown);
-	int			nwaiting;
-	int			nworkers;
-
-	if (command->sight.kind != LA_SCAN_VACUUM_INDEXES)
-		return leader_waits;
-	nworkers = la_group(proc, &nwaiting, unknown);
-	return 2 * (nwaiting + leader_waits) >= 1 + nworkers;
-}
-
-/*
- * Judge anew from now on whether the command waits.
- */
-static void
-la_command_judge_anew(LaCommand *command)
-{
-	command->looks = command->reads = 0;
-	command->sleeps_unknown = false;
-	command->waits = false;
-}
-
-/*
- * Is the command found waiting for a good part of its time?  If not, the kernel
- * reads ahead fast enough for it, and we would only be in its way.
- *
- * Not judged at each look: in the end chance would have its way.
- */
-static bool
-la_command_waits(LaCommand *command)
-{
-	PGPROC	   *proc;
-	bool		half;
-
-	if (la_start_after == 0)
-		return true;			/* for tests */
-	proc = BackendPidGetProc(command->pid);
-	if (proc == NULL)
-		return false;
-	command->looks++;
-	command->reads += la_is_waiting(command, proc);
-
-	half = command->reads >= command->looks / 2;
-	if (command->looks == LA_FEW_LOOKS)
-		command->waits = half;
-	else if (command->looks % LA_LEAST_LOOKS == 0)
-		command->waits = half || (!command->sleeps_unknown &&
-								  command->reads >= command->looks / 4);
-	if (command->waits)
-		command->look_ms = LA_EAGER_LOOK_MS;
-	if (command->looks >= 2 * LA_LEAST_LOOKS)
-	{
-		command->looks /= 2;
-		command->reads /= 2;
-		if (!command->waits)
-			command->look_ms = Min(command->look_ms * 2, LA_SELDOM_LOOK_MS);
-	}
-	return command->waits;
-}
-
-/*
  * The counter that tells workers where a scan is at any moment, of scans that
  * they must not meet; or -1.
  */
@@ -612,12 +480,6 @@ la_scan_open(LaCommand *command, const LaSight *sight)
 static void
 la_indexes_follow(LaCommand *command)
 {
-	PGPROC	   *proc = BackendPidGetProc(command->pid);
-	int			nwaiting;
-	bool		unknown = false;
-
-	if (proc == NULL)
-		return;
 	if (command->passes == NULL)
 	{
 		LaTarget	targets[LA_MAX_INDEXES];
@@ -639,10 +501,10 @@ la_indexes_follow(LaCommand *command)
 
 	/* Another one that is looked for has to wait by itself. */
 	if (la_passes_track(command->passes))
-		la_command_judge_anew(command);
+		la_waits_begin(&command->waits);
 	if (la_passes_are_sought(command->passes,
-							 la_group(proc, &nwaiting, &unknown) == 0) &&
-		la_command_waits(command))
+							 !la_has_parallel_workers(command->pid)) &&
+		la_waits_look(&command->waits, command->pid, true))
 		la_passes_seek(command->passes, la_ncommands);
 }
 
@@ -661,7 +523,8 @@ la_scan_follow(void *arg)
 		la_indexes_follow(command);
 		return;
 	}
-	if (!command->is_open && la_command_waits(command))
+	if (!command->is_open &&
+		la_waits_look(&command->waits, command->pid, false))
 		la_scan_open(command, sight);
 	if (!command->is_open)
 		return;
@@ -792,8 +655,7 @@ la_command_seen(LaCommand *command, const LaSight *sight)
 		la_scan_close(command, true);
 		command->is_given_up = false;
 		command->start_looks = 0;
-		la_command_judge_anew(command);
-		command->look_ms = LA_EAGER_LOOK_MS;
+		la_waits_begin(&command->waits);
 		command->visits = command->visited = 0;
 	}
 	command->sight = *sight;
@@ -842,7 +704,7 @@ la_command_of(const LaSight *sight)
 	command->dbid = sight->dbid;
 	command->relid = sight->relid;
 	command->started = sight->started;
-	command->look_ms = LA_EAGER_LOOK_MS;
+	la_waits_begin(&command->waits);
 	dlist_push_tail(&la_commands, &command->node);
 	la_ncommands++;
 	return command;
@@ -905,7 +767,7 @@ la_command_look_us(const LaCommand *command)
 			return LA_EAGER_LOOK_MS * 1000;
 		case LA_COMMAND_KNOWN:
 			return sight->kind == LA_SCAN_COPY ?
-				LA_MAX_LOOK_US : command->look_ms * 1000;
+				LA_MAX_LOOK_US : command->waits.look_ms * 1000;
 	}
 	return LA_IDLE_LOOK_MS * 1000;
 }

@@ -1,0 +1,163 @@
+/*-------------------------------------------------------------------------
+ *
+ * command_waits.c
+ *	  Does another process wait for its reads?
+ *
+ * A command that is watched is found with the wait event of a read again and
+ * again.  That covers copying what the kernel has read ahead, where there is
+ * nothing to gain by reading further ahead.  Whether the process waits or
+ * copies, its state tells (/proc, Linux):
+ *
+ *		wait event		state		look
+ *		other, none		any			it does not wait for a read
+ *		DataFileRead	running		it copies
+ *		DataFileRead	sleeping	it waits
+ *		DataFileRead	unknown		counts as waiting, but then it takes more
+ *
+ * The verdict, by looks some milliseconds apart: it waits if a quarter of
+ * LA_LEAST_LOOKS found it so, or half of LA_FEW_LOOKS; half of them in any case
+ * if its state was unknown.  It is given now and then, not at each look: in the
+ * end chance would have its way.
+ *
+ * Copyright (c) 2026, the pg_lookahead authors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "compat.h"
+#include "settings.h"
+#include "source/command_waits.h"
+#include "storage/proc.h"
+#include "storage/procarray.h"
+#include "window/waits.h"
+
+/*
+ * Looks by which a command is judged.  With so few of them one that waits for a
+ * sixth of its time may pass for one that waits for a quarter of it.
+ */
+#define LA_FEW_LOOKS		32
+#define LA_LEAST_LOOKS		64
+
+/* It is looked at twice as seldom after each verdict that it does not wait. */
+#define LA_SELDOM_LOOK_MS	200L
+
+/*
+ * Does a process wait for a read at this moment?  One that copies what the
+ * kernel has read for it does not.
+ */
+static bool
+la_proc_waits(const PGPROC *proc, bool *unknown)
+{
+	const int	pid = proc->pid;
+	LaSleep		sleep;
+
+	if (proc->wait_event_info != WAIT_EVENT_DATA_FILE_READ || pid == 0)
+		return false;
+	sleep = la_process_sleeps(pid);
+	*unknown |= sleep == LA_SLEEP_UNKNOWN;
+	return sleep != LA_SLEEP_NOT;
+}
+
+/*
+ * How many parallel workers has a process, and how many of these wait for a
+ * read at this moment?
+ */
+static int
+la_group(const PGPROC *leader, int *nwaiting, bool *unknown)
+{
+	int			nworkers = 0;
+
+	*nwaiting = 0;
+
+	/* One that never had workers is in no group. */
+	if (leader->lockGroupLeader != leader)
+		return 0;
+	for (uint32 i = 0; i < ProcGlobal->allProcCount; i++)
+	{
+		const PGPROC *proc = &ProcGlobal->allProcs[i];
+
+		/* No lock: at worst it has just become another's. */
+		if (proc == leader || proc->lockGroupLeader != leader)
+			continue;
+		nworkers++;
+		*nwaiting += la_proc_waits(proc, unknown);
+	}
+	return nworkers;
+}
+
+/*
+ * Does a command wait for reads at this moment?  At least half of its processes
+ * have to, where several read by themselves.
+ */
+static bool
+la_is_waiting(const PGPROC *proc, bool whole_group, bool *unknown)
+{
+	bool		leader_waits = la_proc_waits(proc, unknown);
+	int			nwaiting;
+	int			nworkers;
+
+	if (!whole_group)
+		return leader_waits;
+	nworkers = la_group(proc, &nwaiting, unknown);
+	return 2 * (nwaiting + leader_waits) >= 1 + nworkers;
+}
+
+/*
+ * Has a process parallel workers?
+ */
+bool
+la_has_parallel_workers(int pid)
+{
+	PGPROC	   *proc = BackendPidGetProc(pid);
+	int			nwaiting;
+	bool		unknown = false;
+
+	return proc != NULL && la_group(proc, &nwaiting, &unknown) > 0;
+}
+
+/*
+ * Judge anew from now on.
+ */
+void
+la_waits_begin(LaCommandWaits *waits)
+{
+	memset(waits, 0, sizeof(*waits));
+	waits->look_ms = LA_EAGER_LOOK_MS;
+}
+
+/*
+ * Look at a process, or at it and its parallel workers.  Returns the verdict:
+ * is it found waiting for a good part of its time?
+ */
+bool
+la_waits_look(LaCommandWaits *waits, int pid, bool whole_group)
+{
+	PGPROC	   *proc;
+	bool		half;
+
+	if (la_start_after == 0)
+		return true;			/* for tests */
+	proc = BackendPidGetProc(pid);
+	if (proc == NULL)
+		return false;
+	waits->looks++;
+	waits->reads += la_is_waiting(proc, whole_group, &waits->unknown);
+
+	half = waits->reads >= waits->looks / 2;
+	if (waits->looks == LA_FEW_LOOKS)
+		waits->verdict = half;
+	else if (waits->looks % LA_LEAST_LOOKS == 0)
+		waits->verdict = half ||
+			(!waits->unknown && waits->reads >= waits->looks / 4);
+	if (waits->verdict)
+		waits->look_ms = LA_EAGER_LOOK_MS;
+	if (waits->looks >= 2 * LA_LEAST_LOOKS)
+	{
+		waits->looks /= 2;
+		waits->reads /= 2;
+		if (!waits->verdict)
+			waits->look_ms = Min(waits->look_ms * 2, LA_SELDOM_LOOK_MS);
+	}
+	return waits->verdict;
+}

@@ -1,0 +1,30 @@
+/*-------------------------------------------------------------------------
+ *
+ * command_waits.h
+ *	  Does another process wait for its reads?
+ *
+ * Copyright (c) 2026, the pg_lookahead authors
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef LA_COMMAND_WAITS_H
+#define LA_COMMAND_WAITS_H
+
+/* A command that might be followed is looked at this often at first. */
+#define LA_EAGER_LOOK_MS	5L
+
+/* What was seen of a command so far. */
+typedef struct LaCommandWaits
+{
+	int			looks;
+	int			reads;			/* looks that found it waiting for a read */
+	bool		unknown;		/* or reading, as nobody says who waits */
+	bool		verdict;
+	long		look_ms;		/* until the next look */
+} LaCommandWaits;
+
+extern void la_waits_begin(LaCommandWaits *waits);
+extern bool la_waits_look(LaCommandWaits *waits, int pid, bool whole_group);
+extern bool la_has_parallel_workers(int pid);
+
+#endif							/* LA_COMMAND_WAITS_H */
