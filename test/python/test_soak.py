@@ -104,6 +104,7 @@ CRASH = (
     "|canceling|invalid record|in WAL segment|unexpected directory entry|replication terminated"
     "|could not (receive|send|open|connect)|background worker .* exited|conflict with recovery"
     "|there is already a transaction|there is no transaction|skipping reindex of invalid index"
+    "|cannot reindex invalid index"
 )
 
 INDEXES = {
