@@ -101,7 +101,8 @@ ACCEPTED = (
 # What a life leaves in the log when it ends in this way.
 CRASH = (
     "terminated by signal|terminating|the database system is|WARNING:  (worker|aborting)"
-    "|canceling|invalid record|in WAL segment|unexpected directory entry|replication terminated"
+    "|canceling|invalid record|in (WAL|log) segment|unexpected directory entry"
+    "|replication terminated"
     "|could not (receive|send|open|connect)|background worker .* exited|conflict with recovery"
     "|there is already a transaction|there is no transaction|skipping reindex of invalid index"
     "|cannot reindex invalid index"
