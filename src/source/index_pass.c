@@ -47,8 +47,8 @@
  * With direct I/O our own workers pin what they read.  They read nothing that
  * is nearer than the target's margin (see maintenance.c), and only that far
  * VACUUM is looked for.  Nobody tells them where it is at that moment, so they
- * are stopped at once when it is not seen.  If it comes to a page that is being
- * read it waits, as for any other reader.
+ * are stopped when it was not seen at LA_FEW_MISSES looks.  If it comes to a
+ * page that is being read it waits, as for any other reader.
  *
  * Copyright (c) 2026, the pg_lookahead authors
  *
@@ -94,7 +94,7 @@
 
 /*
  * Blocks before a place that are looked at, and how many may be missing.  The
- * ring that VACUUM reads through has 16 buffers at the least.
+ * ring that VACUUM reads through has 16 buffers, of 8 kB, at the least.
  */
 #define LA_TRAIL			12
 #define LA_TRAIL_GAPS		1
