@@ -225,13 +225,18 @@ la_pass_is_at_end(const LaIndexPass *pass)
 }
 
 /*
- * Look ahead of a pass no more.
+ * Look ahead of a pass no more.  If it may be over, one that was seen close to
+ * its end has been there.
  */
 static void
-la_pass_leave(LaIndexPass *pass)
+la_pass_leave(LaIndexPass *pass, bool may_be_over)
 {
 	if (pass->state == LA_PASS_FOLLOWED)
+	{
+		if (may_be_over && la_pass_is_at_end(pass))
+			pass->pursuit.position = pass->nblocks;
 		la_pursuit_close(&pass->pursuit);
+	}
 	pass->state = LA_PASS_SIGHTED;
 	pass->steps = 0;
 }
@@ -259,7 +264,7 @@ la_pass_missed(LaIndexPasses *passes, LaIndexPass *pass)
 {
 	pass->misses++;
 	if (pass->misses >= LA_FEW_MISSES && !pass->target.advise_only)
-		la_pass_leave(pass);
+		la_pass_leave(pass, false);
 	if (pass->misses <= (pass->is_known ? LA_LOST_MISSES : LA_MOST_MISSES))
 		return;
 
@@ -267,13 +272,10 @@ la_pass_missed(LaIndexPasses *passes, LaIndexPass *pass)
 	passes->seek = pass->position;
 	if (pass->is_known && la_pass_is_at_end(pass))
 	{
-		/* It was not seen at its end, but has been there. */
-		if (pass->state == LA_PASS_FOLLOWED)
-			pass->pursuit.position = pass->nblocks;
 		(void) la_seek_next(passes);
 		passes->patience = 0;
 	}
-	la_pass_leave(pass);
+	la_pass_leave(pass, true);
 	pass->state = LA_PASS_SOUGHT;
 }
 
@@ -489,15 +491,6 @@ void
 la_passes_end(LaIndexPasses *passes, bool is_over)
 {
 	for (int i = 0; i < passes->npasses; i++)
-	{
-		LaIndexPass *pass = &passes->passes[i];
-
-		if (pass->state != LA_PASS_FOLLOWED)
-			continue;
-		/* It was not seen at its end, but has been there. */
-		if (is_over && la_pass_is_at_end(pass))
-			pass->pursuit.position = pass->nblocks;
-		la_pass_leave(pass);
-	}
+		la_pass_leave(&passes->passes[i], is_over);
 	pfree(passes);
 }

@@ -413,6 +413,9 @@ la_live_counter(LaScanKind kind)
 	}
 }
 
+/*
+ * Follow the scan no more; it is over if the command does something else now.
+ */
 static void
 la_scan_close(LaCommand *command, bool is_over)
 {

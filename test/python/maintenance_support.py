@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+from lookahead.cluster import Cluster
+from lookahead.errors import LookaheadError
+from lookahead.servers import Server
+
+from conftest import NewCluster
 from support import Connection, rows, script, value, wait_for
 
 CONF = {
@@ -40,6 +46,16 @@ END $$
 """
 
 SLOW_VACUUM = "SET vacuum_cost_delay = '5ms'; SET vacuum_cost_limit = 200"
+
+
+def cluster_with_direct_io(own_cluster: NewCluster, server: Server) -> Cluster:
+    """Return a server whose workers read into shared buffers, at a distance from VACUUM."""
+    if server.major not in (16, 17):
+        pytest.skip("direct I/O and commands that nobody else reads ahead are of 16 and 17")
+    try:
+        return own_cluster({**CONF, "shared_buffers": "64MB", "debug_io_direct": "data"})
+    except LookaheadError as error:
+        pytest.skip(f"cannot be used here: {error}")
 
 
 def setup(connection: Connection) -> None:

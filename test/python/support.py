@@ -131,17 +131,16 @@ def use(connection: Connection, variant: Variant, **values: object) -> None:
 
 def until(connection: Connection, condition: str, seconds: float = 30) -> None:
     """Wait for an SQL condition."""
-    end = time.monotonic() + seconds
-    while not value(connection, f"SELECT {condition}"):
-        assert time.monotonic() < end, condition
-        time.sleep(0.02)
+    wait_for(lambda: bool(value(connection, f"SELECT {condition}")), seconds, condition)
 
 
-def wait_for(condition: Callable[[], bool], seconds: float = 10) -> None:
-    """Wait for a condition."""
+def wait_for(
+    condition: Callable[[], bool], seconds: float = 10, what: str = "it did not happen"
+) -> None:
+    """Wait for a condition; say what has not come true."""
     end = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < end, "it did not happen"
+        assert time.monotonic() < end, what
         time.sleep(0.02)
 
 

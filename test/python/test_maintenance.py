@@ -16,13 +16,13 @@ from concurrent.futures import ThreadPoolExecutor
 import psycopg
 import pytest
 from lookahead.cluster import Cluster, evict
-from lookahead.errors import LookaheadError
 from lookahead.servers import Server
 
 from conftest import NewCluster
 from maintenance_support import (
     BLOCKS,
     CONF,
+    cluster_with_direct_io,
     SLOW_VACUUM,
     errors,
     followed,
@@ -235,12 +235,7 @@ def test_vacuum_with_large_rings(own_cluster: NewCluster, server: Server) -> Non
 
 def test_vacuum_with_direct_io(own_cluster: NewCluster, server: Server) -> None:
     """The workers read into shared buffers then, at a distance from VACUUM."""
-    if server.major not in (16, 17):
-        pytest.skip("direct I/O and commands that nobody else reads ahead are of 16 and 17")
-    try:
-        cluster = own_cluster({**CONF, "shared_buffers": "64MB", "debug_io_direct": "data"})
-    except LookaheadError as error:
-        pytest.skip(f"cannot be used here: {error}")
+    cluster = cluster_with_direct_io(own_cluster, server)
     with connect(cluster) as connection:
         setup(connection)
         connection.execute("DELETE FROM maintained WHERE a % 20 = 7")

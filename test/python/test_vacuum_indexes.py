@@ -14,7 +14,6 @@ from concurrent.futures import ThreadPoolExecutor
 import psycopg
 import pytest
 from lookahead.cluster import Cluster
-from lookahead.errors import LookaheadError
 from lookahead.servers import Server
 
 from conftest import NewCluster
@@ -22,6 +21,7 @@ from extend_support import comes_with
 from maintenance_support import (
     BLOCKS,
     CONF,
+    cluster_with_direct_io,
     SLOW_VACUUM,
     errors,
     followed,
@@ -226,12 +226,7 @@ def test_cancelled(connection: Connection, slow_cluster: Cluster) -> None:
 
 def test_with_direct_io(own_cluster: NewCluster, server: Server) -> None:
     """The workers read into shared buffers then, at a distance from VACUUM."""
-    if server.major not in (16, 17):
-        pytest.skip("direct I/O and commands that nobody else reads ahead are of 16 and 17")
-    try:
-        cluster = own_cluster({**CONF, "shared_buffers": "64MB", "debug_io_direct": "data"})
-    except LookaheadError as error:
-        pytest.skip(f"cannot be used here: {error}")
+    cluster = cluster_with_direct_io(own_cluster, server)
     read = "SELECT sum(blocks_read) FROM pg_stat_lookahead_io"
     with slow_tablespace(cluster, read_us=1000):
         with connect(cluster) as connection:

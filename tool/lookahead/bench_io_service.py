@@ -23,7 +23,7 @@ The groups, and the servers that run them:
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from .bench_result import LOOKAHEAD, STOCK
@@ -279,32 +279,27 @@ def tpch_cases(server: Server, scale: Scale) -> Iterator[Case]:
 
 
 def vacuum_cases(server: Server, scale: Scale) -> Iterator[Case]:
-    yield Case(
-        "vacuum", server.name, "buffered", DEAD_TABLE,
-        goal=VACUUM_GOAL, aim=at_least(VACUUM_GOAL), arms=ahead(scale, followed=True),
-    )  # fmt: skip
-    if server.major >= 16:
-        yield Case(
-            "vacuum", server.name, "direct I/O", DEAD_TABLE,
-            goal=VACUUM_DIRECT_GOAL, aim=at_least(VACUUM_DIRECT_GOAL),
-            conf=DIRECT, arms=ahead(scale, workers=DIRECT_WORKERS, followed=True),
-        )  # fmt: skip
+    yield from _vacuum_cases("vacuum", server, scale, DEAD_TABLE, VACUUM_GOAL)
 
 
 def vacuum_index_cases(server: Server, scale: Scale) -> Iterator[Case]:
     # No index of the benchmark is as large as the default.
-    size = {"pg_lookahead.min_table_size": LEAST_TABLE_SIZE}
+    small = replace(scale, small=True)
+    yield from _vacuum_cases("vacuum-index", server, small, FEW_DEAD_TABLE, VACUUM_INDEX_GOAL)
+
+
+def _vacuum_cases(
+    group: str, server: Server, scale: Scale, table: str, goal: float
+) -> Iterator[Case]:
     yield Case(
-        "vacuum-index", server.name, "buffered", FEW_DEAD_TABLE,
-        goal=VACUUM_INDEX_GOAL, aim=at_least(VACUUM_INDEX_GOAL),
-        arms={LOOKAHEAD: {**ahead(scale, followed=True)[LOOKAHEAD], **size}},
+        group, server.name, "buffered", table,
+        goal=goal, aim=at_least(goal), arms=ahead(scale, followed=True),
     )  # fmt: skip
     if server.major >= 16:
-        own = ahead(scale, workers=DIRECT_WORKERS, followed=True)[LOOKAHEAD]
         yield Case(
-            "vacuum-index", server.name, "direct I/O", FEW_DEAD_TABLE,
+            group, server.name, "direct I/O", table,
             goal=VACUUM_DIRECT_GOAL, aim=at_least(VACUUM_DIRECT_GOAL),
-            conf=DIRECT, arms={LOOKAHEAD: {**own, **size}},
+            conf=DIRECT, arms=ahead(scale, workers=DIRECT_WORKERS, followed=True),
         )  # fmt: skip
 
 

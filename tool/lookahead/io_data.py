@@ -128,7 +128,6 @@ class ServiceData(BenchData):
             self._storage.enter_context(self.on_slow_storage(read_us))
 
     def close(self) -> None:
-        self.stop()
         self._storage.close()
         super().close()
 
