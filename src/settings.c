@@ -29,7 +29,7 @@ int			la_heap_extend_size = LA_DEFAULT_HEAP_EXTEND_SIZE;
 int			la_index_extend_size = LA_DEFAULT_INDEX_EXTEND_SIZE;
 bool		la_leafscan = true;
 bool		la_seqscan = true;
-bool		la_maintenance = false;
+bool		la_maintenance = true;
 int			la_io_workers = LA_DEFAULT_IO_WORKERS;
 int			la_io_batch_size = LA_DEFAULT_IO_BATCH_SIZE;
 int			la_max_requests_per_worker = LA_DEFAULT_REQUESTS;
@@ -180,7 +180,7 @@ la_settings_define(void)
 							 "Works on 15 to 17 and needs the I/O service; later servers "
 							 "read ahead themselves.",
 							 &la_maintenance,
-							 false,
+							 true,
 							 PGC_SIGHUP,
 							 0,
 							 NULL, NULL, NULL);

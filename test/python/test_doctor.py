@@ -136,9 +136,6 @@ def test_direct_io_without_the_library(own_cluster: NewCluster, server: Server) 
     assert names(found) == ["direct-io", "library-not-loaded"]
     (finding,) = (finding for finding in found if finding.id == "direct-io")
     carry_out(cluster, finding.commands)
-    (finding,) = findings(cluster)
-    assert finding.id == "maintenance-off"
-    carry_out(cluster, finding.commands)
     assert findings(cluster) == []
     cluster.close()
 

@@ -40,9 +40,6 @@ READING_GROUPS = (
     "index-scan",
 )  # fmt: skip
 
-# Those of commands that are followed where that is asked for only.
-FOLLOWED_GROUPS = {"vacuum", "vacuum-index", "create-index"}
-
 # Tables.
 ORDERED_TABLE = "t_0"
 RANDOM_TABLE = "t_random"
@@ -205,18 +202,11 @@ class Case:
         return {"id": self.id, **asdict(self)}
 
 
-def ahead(
-    scale: Scale, *, workers: int | None = None, followed: bool = False
-) -> dict[str, dict[str, str]]:
-    """Return the look-ahead arm's own settings: the service is its method.
-
-    VACUUM and index builds are `followed` where that is asked for only.
-    """
+def ahead(scale: Scale, *, workers: int | None = None) -> dict[str, dict[str, str]]:
+    """Return the look-ahead arm's own settings: the service is its method."""
     conf = {"pg_lookahead.method": "worker"}
     if workers is not None:
         conf["pg_lookahead.io_workers"] = str(workers)
-    if followed:
-        conf["pg_lookahead.maintenance"] = "on"
     if scale.small:
         conf["pg_lookahead.min_table_size"] = LEAST_TABLE_SIZE
     return {LOOKAHEAD: conf}
@@ -293,13 +283,13 @@ def _vacuum_cases(
 ) -> Iterator[Case]:
     yield Case(
         group, server.name, "buffered", table,
-        goal=goal, aim=at_least(goal), arms=ahead(scale, followed=True),
+        goal=goal, aim=at_least(goal), arms=ahead(scale),
     )  # fmt: skip
     if server.major >= 16:
         yield Case(
             group, server.name, "direct I/O", table,
             goal=VACUUM_DIRECT_GOAL, aim=at_least(VACUUM_DIRECT_GOAL),
-            conf=DIRECT, arms=ahead(scale, workers=DIRECT_WORKERS, followed=True),
+            conf=DIRECT, arms=ahead(scale, workers=DIRECT_WORKERS),
         )  # fmt: skip
 
 
@@ -311,7 +301,7 @@ def create_index_cases(server: Server, scale: Scale) -> Iterator[Case]:
         yield Case(
             "create-index", server.name, parallel_label(workers), ORDERED_TABLE,
             goal=CREATE_INDEX_GOAL, aim=at_least(CREATE_INDEX_GOAL),
-            conf=conf, parallel=workers, arms=ahead(scale, followed=True),
+            conf=conf, parallel=workers, arms=ahead(scale),
         )  # fmt: skip
 
 
@@ -410,11 +400,6 @@ def cases(
         notes.append(
             "tpch: default settings but pg_lookahead.min_table_size = "
             f"{LEAST_TABLE_SIZE}; no table of scale 1 reaches the default of 1 GB"
-        )
-    if majors & {15, 16, 17} and FOLLOWED_GROUPS & {*groups}:
-        notes.append(
-            "vacuum, vacuum-index, create-index: pg_lookahead.maintenance = on; it is off by"
-            " default"
         )
     if majors & {15, 16, 17} and "vacuum-index" in groups:
         notes.append(

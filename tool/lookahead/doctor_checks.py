@@ -78,10 +78,6 @@ LOWER_DISTANCE = 64
 
 MOSTLY_CACHED = 0.9
 
-# Where reads take so long it is worth it to follow VACUUM and index builds: with a millisecond
-# they were 1.1 to 2.3 times as fast, on a local disk (0.1 ms) no faster.
-SLOW_STORAGE_US = 500
-
 # What the server's errors are known by.
 UNDEFINED_FILE = "58P01"
 UNDEFINED_FUNCTION = "42883"
@@ -534,25 +530,6 @@ def cached(facts: Facts) -> Iterator[Finding]:
         )
 
 
-def maintenance(facts: Facts) -> Iterator[Finding]:
-    """VACUUM and index builds wait where a read takes long, or nothing is cached."""
-    name = f"{LIBRARY}.maintenance"
-    if facts.major >= 18 or facts.value(name) != "off" or not has_service(facts):
-        return
-    latency = facts.latency
-    is_slow = latency is not None and (latency.storage_us or 0) >= SLOW_STORAGE_US
-    if is_switched_off(facts) or not (is_slow or is_direct(facts)):
-        return
-    why = f"A read takes {milliseconds(facts)} here" if is_slow else "I/O is direct"
-    yield Finding(
-        "maintenance-off",
-        NOTE,
-        "VACUUM and index builds are not looked ahead of",
-        f"{why}, so that they wait for storage. They are followed where that is asked for.",
-        (f"ALTER SYSTEM SET {name} = on;", RELOAD),
-    )
-
-
 def waste(facts: Facts) -> Iterator[Finding]:
     seen = facts.counters
     if seen is None or not wastes_much(facts):
@@ -591,7 +568,6 @@ CHECKS: tuple[Check, ...] = (
     synchronous,
     short_distance,
     cached,
-    maintenance,
     waste,
 )
 

@@ -291,6 +291,12 @@ PARTS = (
         exists=_reads_sequentially,
     ),
     Part(
+        "maintenance",
+        "on",
+        "VACUUM, index builds and COPY TO are not looked ahead of.",
+        exists=lambda facts: facts.major < 18 and has_service(facts),
+    ),
+    Part(
         "heap_extend_size",
         "'4MB'",
         "Tables that are being filled do not grow ahead of their rows.",

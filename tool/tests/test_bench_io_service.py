@@ -14,7 +14,6 @@ from lookahead.bench_io_result import build_result, check_faults, summed
 from lookahead.bench_io_run import NoService, check_service, explained, parent_of, until
 from lookahead.bench_io_service import (
     ELAPSED,
-    FOLLOWED_GROUPS,
     GROUPS,
     OPERATOR,
     WAITED,
@@ -93,9 +92,6 @@ def test_what_the_arms_differ_in() -> None:
         method = ahead.get("pg_lookahead.method")
         assert method == (None if on_18 or case.group == "tpch" else "worker")
         assert case.service is not on_18
-        # Off by default, and then there would be nothing to measure.
-        followed = ahead.get("pg_lookahead.maintenance")
-        assert followed == ("on" if case.group in FOLLOWED_GROUPS else None)
         json.dumps(case.as_dict())
 
 
@@ -110,7 +106,6 @@ def test_notes_say_what_is_not_default() -> None:
     assert any("assertions" in note for note in notes)
     assert any("min_table_size" in note for note in notes)
     assert any("io_workers" in note for note in notes)
-    assert any("maintenance" in note for note in notes)
     assert cases(SERVERS[2:], BIG, GROUPS)[1] == []
 
 
@@ -121,7 +116,7 @@ def test_every_case_has_its_statements() -> None:
         shape = shape_of(case, BIG)
         text = shape.statement.as_string(None)
         assert text
-        assert shape.is_command is (case.group in FOLLOWED_GROUPS)
+        assert shape.is_command is (case.group in ("vacuum", "vacuum-index", "create-index"))
         assert shape.is_command is (shape.after is not None)
         assert shape.explained is (OPERATOR in (case.metric, *case.also))
         assert text.startswith("EXPLAIN (ANALYZE") is (case.metric == WAITED)

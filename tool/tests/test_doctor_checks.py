@@ -868,6 +868,7 @@ OFF = [
     ("bitmapscan", "off", "on", ()),
     ("leafscan", "off", "on", ()),
     ("seqscan", "off", "on", (15, 16, 17)),
+    ("maintenance", "off", "on", (15, 16, 17)),
     ("min_table_size", "2147483647", "'1GB'", (15, 16, 17)),
     ("heap_extend_size", "0", "'4MB'", ()),
     ("index_extend_size", "0", "'4MB'", ()),
@@ -888,6 +889,11 @@ def test_parts_that_are_switched_off(
     finding = only(examine(given), "part-off")
     assert finding.severity == NOTE
     assert finding.commands[0] == f"ALTER SYSTEM SET pg_lookahead.{name} = {usual};"
+
+
+def test_nobody_could_follow_commands_without_the_service() -> None:
+    changed = {"pg_lookahead__maintenance": "off", "pg_lookahead__io_workers": "0"}
+    assert examine(facts(changed, version_num=170008)) == []
 
 
 @pytest.mark.parametrize("number", [150006, 160002])
@@ -955,32 +961,3 @@ def test_standby() -> None:
     assert "CREATE EXTENSION pg_lookahead;  -- on the primary" in commands
     assert 'ALTER DATABASE "shop" RESET pg_lookahead.enabled;  -- on the primary' in commands
     assert "ALTER SYSTEM SET io_workers = 16;" in commands
-
-
-@pytest.mark.parametrize(
-    ("changed", "storage_us", "reason"),
-    [
-        ({}, 90.0, None),
-        ({}, 1100.0, "A read takes 1.1 ms here"),
-        (SERVED_DIRECTLY, 90.0, "I/O is direct"),
-        ({"pg_lookahead__maintenance": "on"}, 1100.0, None),
-        ({"pg_lookahead__io_workers": "0"}, 1100.0, None),
-        ({"pg_lookahead__enabled": "off"}, 1100.0, None),
-    ],
-)
-def test_commands_that_are_not_followed(
-    changed: dict[str, str], storage_us: float, reason: str | None
-) -> None:
-    ours = {"pg_lookahead__maintenance": "off", "pg_lookahead__io_workers": "2"}
-    storage = Latency(64, storage_us, storage_us, 0.0, storage_us)
-    for number in (150018, 180006):
-        found = examine(
-            facts({**ours, **changed}, version_num=number, method="worker", latency=storage)
-        )
-        some = [finding for finding in found if finding.id == "maintenance-off"]
-        assert bool(some) is (reason is not None and number < 180000)
-        for finding in some:
-            assert finding.severity == NOTE
-            assert reason is not None
-            assert reason in finding.explanation
-            assert finding.commands[0] == "ALTER SYSTEM SET pg_lookahead.maintenance = on;"
