@@ -5,7 +5,8 @@ with the library or without, a session warms up, and then one statement is timed
 bench_io_shape.py has the statements.  In the look-ahead arm the workers of the
 I/O service have to run, or the run fails.
 
-Groups with roads of their own: in `pgbench` two servers run at once and are
+Groups with roads of their own: in `validate-index` the command is timed from its
+middle on; in `pgbench` two servers run at once and are
 visited by turns, each with a scan that reads its table from disk in a loop; in
 `kill` nothing is timed: all workers are killed in the middle of a query, and what
 counts is answers and that the service comes back.
@@ -38,10 +39,13 @@ from .bench_measure import (
     fill_page_cache,
     load_sql,
     postmaster_of,
+    scheduled_ms,
 )
 from .bench_pairs import SPARE_BYTES, PairRunner, Progress, RunFailed, pgbench
 from .bench_result import ARMS, LOOKAHEAD, STOCK
 from .bench_store import Store
+from .bench_validation import HeldUpBuild
+from .cluster import evict
 from .data import ACCOUNTS, BenchData, pgbench_name
 from .io_data import ServiceData
 from .read_ahead import ReadAhead
@@ -50,6 +54,9 @@ from .servers import Server
 # How long the server may take for what takes it a moment.
 PATIENCE_SECONDS = 60.0
 MOMENT = 0.02
+
+# What can be known of a command from outside, while it runs.
+OUTSIDE = ("waits_ms", "server_cpu_ms", "service")
 
 
 class NoService(RunFailed):
@@ -100,7 +107,12 @@ class ServiceRunner(PairRunner[Case]):
         self.read_ahead = read_ahead
 
     def _pair_of(self, group: str) -> Callable[[list[Case], int], None]:
-        return {"pgbench": self._pgbench_pair, "kill": self._kill}.get(group, self._cold_pair)
+        own = {
+            "validate-index": self._validation_pair,
+            "pgbench": self._pgbench_pair,
+            "kill": self._kill,
+        }
+        return own.get(group, self._cold_pair)
 
     # -- starting ---------------------------------------------------------------
 
@@ -224,6 +236,51 @@ class ServiceRunner(PairRunner[Case]):
             "parallel_workers": [planned, launched],
             "plan": bench_plan.shape(plan),
         }
+
+    # -- the validation of an index -----------------------------------------------
+
+    def _validation_pair(self, batch: list[Case], pair: int) -> None:
+        (case,) = batch
+        for arm in self._order(pair):
+            if not self.store.has_run(case.id, pair, arm):
+                self._validation_run(case, pair, arm, shape_of(case, self.scale))
+
+    def _validation_run(self, case: Case, pair: int, arm: str, shape: Shape) -> None:
+        """Time CREATE INDEX CONCURRENTLY from where it has built the index."""
+        cache = self._start(case, arm, shape)
+        data = self._data(case, shape)
+        assert shape.after is not None
+        with self._session(case, arm, shape) as (conn, _), data.connect() as watch:
+            settings = self.store.settings(conn, case.apart)
+            pid = conn.info.backend_pid
+            probe = Probe(
+                watch, data.folder, case.table, self._is_ahead(arm),
+                service=self._has_service(case, arm),
+            )  # fmt: skip
+            with HeldUpBuild(data, conn, case.table, shape.timed) as build:
+                for files in data.files(case.table):
+                    for file in files:
+                        evict(file)
+                before, ran = probe.snapshot(), scheduled_ms(pid)
+                start = time.perf_counter_ns()
+                build.release()
+                build.wait_until_index_is_read()
+                index_ms = (time.perf_counter_ns() - start) / 1e6
+                build.wait()
+                elapsed = (time.perf_counter_ns() - start) / 1e6
+            spent = difference(before, probe.snapshot())
+            ran_until_now = scheduled_ms(pid)
+            rows = conn.execute(shape.after).fetchall()
+            for text in shape.undo:
+                conn.execute(text)
+        if ran is not None and ran_until_now is not None:
+            spent["waits_ms"] = round(max(0.0, elapsed - (ran_until_now - ran)), 3)
+        self._record(
+            case, pair, arm, cache, settings,
+            elapsed_ms=round(elapsed, 3), index_ms=round(index_ms, 3),
+            read_ahead_kb=self.read_ahead.current(), answer=answer_digest([rows]),
+            **{name: spent[name] for name in OUTSIDE if name in spent},
+        )  # fmt: skip
 
     # -- pgbench beside a scan ----------------------------------------------------
 

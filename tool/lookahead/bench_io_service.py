@@ -14,6 +14,8 @@ The groups, and the servers that run them:
   vacuum          VACUUM of a table with dead rows on every page          15 to 17
   vacuum-index    VACUUM of an index, of a table with few dead rows       15 to 17
   create-index    CREATE INDEX on a cold table                            15 to 17
+  validate-index  what CREATE INDEX CONCURRENTLY reads to validate the    15 to 17
+                  index it has built
   bitmap          a bitmap heap scan against a prefetch window of 1       15 to 18
   pgbench         tpcb-like beside a cold scan in a loop                  15 to 17
   index-scan      100,000 rows in random order with direct I/O            16, 17
@@ -31,13 +33,13 @@ from .servers import Server
 
 GROUPS = (
     "seqscan", "seqscan-direct", "tpch", "vacuum", "vacuum-index", "create-index",
-    "bitmap", "pgbench", "index-scan", "kill",
+    "validate-index", "bitmap", "pgbench", "index-scan", "kill",
 )  # fmt: skip
 
 # Those that read the disk: they can run on a slow one.
 READING_GROUPS = (
-    "seqscan", "seqscan-direct", "tpch", "vacuum", "vacuum-index", "create-index", "bitmap",
-    "index-scan",
+    "seqscan", "seqscan-direct", "tpch", "vacuum", "vacuum-index", "create-index",
+    "validate-index", "bitmap", "index-scan",
 )  # fmt: skip
 
 # Tables.
@@ -52,6 +54,7 @@ TPCH = "tpch"
 ELAPSED = "elapsed_ms"
 OPERATOR = "operator_ms"
 WAITED = "waited_ms"
+INDEX_PART = "index_ms"
 
 # With direct I/O the kernel reads nothing ahead, and one process that reads is
 # no faster than the scan itself: several have to.
@@ -98,6 +101,7 @@ VACUUM_GOAL = 1.5
 VACUUM_DIRECT_GOAL = 2.0
 VACUUM_INDEX_GOAL = 0.98
 CREATE_INDEX_GOAL = 1.15
+VALIDATE_GOAL = 0.98
 BITMAP_GOAL = 0.02
 PGBENCH_GOAL = 0.98
 INDEX_SCAN_GOAL = 3.0
@@ -305,6 +309,21 @@ def create_index_cases(server: Server, scale: Scale) -> Iterator[Case]:
         )  # fmt: skip
 
 
+def validate_index_cases(server: Server, scale: Scale) -> Iterator[Case]:
+    # Nor is the index that is built here.
+    small = replace(scale, small=True)
+    buffered = Case(
+        "validate-index", server.name, "buffered", ORDERED_TABLE,
+        goal=VALIDATE_GOAL, aim=at_least(VALIDATE_GOAL), metric=INDEX_PART, also=(ELAPSED,),
+        arms=ahead(small),
+    )  # fmt: skip
+    yield buffered
+    if server.major >= 16:
+        yield replace(
+            buffered, label="direct I/O", conf=DIRECT, arms=ahead(small, workers=DIRECT_WORKERS)
+        )
+
+
 def bitmap_cases(server: Server, scale: Scale) -> Iterator[Case]:
     # From 18 the method is the default one: the service is off there, and the
     # stream reads into shared buffers itself.
@@ -362,6 +381,7 @@ _MAKERS = {
     "vacuum": vacuum_cases,
     "vacuum-index": vacuum_index_cases,
     "create-index": create_index_cases,
+    "validate-index": validate_index_cases,
     "bitmap": bitmap_cases,
     "pgbench": pgbench_cases,
     "index-scan": index_scan_cases,
@@ -401,11 +421,12 @@ def cases(
             "tpch: default settings but pg_lookahead.min_table_size = "
             f"{LEAST_TABLE_SIZE}; no table of scale 1 reaches the default of 1 GB"
         )
-    if majors & {15, 16, 17} and "vacuum-index" in groups:
-        notes.append(
-            f"vacuum-index: pg_lookahead.min_table_size = {LEAST_TABLE_SIZE}; the index is"
-            " smaller than the default of 1 GB"
-        )
+    notes += [
+        f"{group}: pg_lookahead.min_table_size = {LEAST_TABLE_SIZE}; the index is"
+        " smaller than the default of 1 GB"
+        for group in ("vacuum-index", "validate-index")
+        if majors & {15, 16, 17} and group in groups
+    ]
     if majors & {16, 17} and any(case.conf.get("debug_io_direct") for case in found):
         notes.append(
             f"direct I/O: pg_lookahead.io_workers = {DIRECT_WORKERS}, "

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, LiteralString
 
 from psycopg import sql
 
@@ -117,10 +117,17 @@ def _vacuum_index(case: Case, scale: Scale) -> Shape:
 
 
 def _create_index(case: Case, scale: Scale) -> Shape:
+    return _build_index(case, "CREATE INDEX {} ON {} (a)")
+
+
+def _validate_index(case: Case, scale: Scale) -> Shape:
+    # With the wide column it is large enough to be worth it.
+    return _build_index(case, "CREATE INDEX CONCURRENTLY {} ON {} (a, b)")
+
+
+def _build_index(case: Case, command: LiteralString) -> Shape:
     def create(name: str, table: str) -> sql.Composed:
-        return sql.SQL("CREATE INDEX {} ON {} (a)").format(
-            sql.Identifier(name), sql.Identifier(table)
-        )
+        return sql.SQL(command).format(sql.Identifier(name), sql.Identifier(table))
 
     def drop(name: str) -> sql.Composed:
         return sql.SQL("DROP INDEX IF EXISTS {}").format(sql.Identifier(name))
@@ -172,6 +179,7 @@ _MAKERS = {
     "vacuum": _vacuum,
     "vacuum-index": _vacuum_index,
     "create-index": _create_index,
+    "validate-index": _validate_index,
     "bitmap": _bitmap,
     "index-scan": _index_scan,
 }

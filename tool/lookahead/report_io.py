@@ -10,13 +10,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from . import tpch
-from .bench_io_service import ELAPSED, GROUPS, OPERATOR, WAITED
+from .bench_io_service import ELAPSED, GROUPS, INDEX_PART, OPERATOR, WAITED
 from .report import Table, both, count, milliseconds, ratio_text, spread
 
 NAMES = {
     ELAPSED: "end to end",
     OPERATOR: "SeqScan operator",
     WAITED: "waited for heap reads",
+    INDEX_PART: "until the index was read",
 }
 PER_TRANSACTION = "1,000 transactions"
 
@@ -29,6 +30,7 @@ TITLES = {
     "vacuum": "VACUUM of a table with dead rows on every page, cold",
     "vacuum-index": "VACUUM of an index, of a table with few dead rows, cold",
     "create-index": "CREATE INDEX on a cold table",
+    "validate-index": "validation by CREATE INDEX CONCURRENTLY, index and table cold",
     "bitmap": "bitmap heap scan, cold",
     "pgbench": "pgbench tpcb-like, cached, beside a cold scan in a loop",
     "index-scan": "index scan in random order, direct I/O, cold",

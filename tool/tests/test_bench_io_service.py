@@ -31,6 +31,7 @@ from lookahead.errors import UsageError
 from lookahead.servers import Server
 
 BIG = full(3_000_000)
+COMMANDS = ("vacuum", "vacuum-index", "create-index", "validate-index")
 PLACE = Path("bin")
 SERVERS = [
     Server(f"{major}-test", major, f"{major}.1", Path("pg_config"), PLACE, False, major == 18)
@@ -47,7 +48,8 @@ def test_the_issue_s_table_is_complete() -> None:
     count = {group: sum(case.group == group for case in found) for group in GROUPS}
     assert count == {
         "seqscan": 6, "seqscan-direct": 2, "tpch": 44, "vacuum": 3, "vacuum-index": 3,
-        "create-index": 4, "bitmap": 4, "pgbench": 2, "index-scan": 1, "kill": 2,
+        "create-index": 4, "validate-index": 3, "bitmap": 4, "pgbench": 2, "index-scan": 1,
+        "kill": 2,
     }  # fmt: skip
     assert len({case.id for case in found}) == len(found)
     on_18 = {case.group for case in found if case.server == "18-test"}
@@ -116,7 +118,7 @@ def test_every_case_has_its_statements() -> None:
         shape = shape_of(case, BIG)
         text = shape.statement.as_string(None)
         assert text
-        assert shape.is_command is (case.group in ("vacuum", "vacuum-index", "create-index"))
+        assert shape.is_command is (case.group in COMMANDS)
         assert shape.is_command is (shape.after is not None)
         assert shape.explained is (OPERATOR in (case.metric, *case.also))
         assert text.startswith("EXPLAIN (ANALYZE") is (case.metric == WAITED)
@@ -165,6 +167,7 @@ def add_runs(store: Store, case: Case, times: dict[str, float], **fault: Any) ->
                 "type": "run", "cell": case.id, "pair": pair, "arm": arm, "cache": "drop_caches",
                 "settings": "s1", "answer": "a", "plan": "Seq Scan t_0", "elapsed_ms": elapsed,
                 "operator_ms": elapsed / 2, "waited_ms": elapsed / 10,
+                "index_ms": elapsed / 4,
             }  # fmt: skip
             if arm == LOOKAHEAD:
                 run["service"] = {"blocks_read": 1000, "reads": 10, "dropped": 0}
@@ -275,7 +278,7 @@ def test_tables(store: Store, tmp_path: Path) -> None:
     titles = [table.title for table in bench_output.tables(again)]
     assert [title.split(":")[0].split(" ")[0] for title in titles] == [
         "seqscan", "seqscan-direct", "tpch", "tpch", "vacuum", "vacuum-index", "create-index",
-        "bitmap", "pgbench", "index-scan", "kill", "Totals",
+        "validate-index", "bitmap", "pgbench", "index-scan", "kill", "Totals",
     ]  # fmt: skip
     for table in bench_output.tables(again):
         assert all(len(row) == len(table.columns) for row in table.rows)
