@@ -47,6 +47,9 @@ extern int	la_lookup_begin(Oid dbid, Oid relid);
 extern LaLookupResult la_lookup_poll(int slot, LaFiles *files);
 extern void la_lookup_cancel(int slot);
 
+/* So long the watcher looks often after it was woken, in microseconds. */
+#define LA_EAGER_US		200000
+
 /* For who is about to run a command that may be followed. */
 extern void la_watcher_wake(void);
 

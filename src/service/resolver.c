@@ -72,6 +72,7 @@ typedef struct LaWatch
 {
 	slock_t		mutex;
 	Latch	   *watcher;		/* NULL: not running */
+	uint64		woken_us;		/* when it was woken last; la_now_us() */
 	LaLookup	lookups[LA_MAX_LOOKUPS];
 } LaWatch;
 
@@ -123,17 +124,23 @@ la_watcher_shmem_startup(void)
 }
 
 /*
- * Have the watcher look round at once, if there is one.
+ * Have the watcher look round at once, if there is one, and it does not look
+ * often at this time.
  */
 void
 la_watcher_wake(void)
 {
-	Latch	   *latch;
+	const uint64 now = la_now_us();
+	Latch	   *latch = NULL;
 
 	if (la_watch_area == NULL)
 		return;
 	SpinLockAcquire(&la_watch_area->mutex);
-	latch = la_watch_area->watcher;
+	if (now - la_watch_area->woken_us > LA_EAGER_US / 2)
+	{
+		latch = la_watch_area->watcher;
+		la_watch_area->woken_us = now;
+	}
 	SpinLockRelease(&la_watch_area->mutex);
 	if (latch != NULL)
 		SetLatch(latch);

@@ -36,8 +36,10 @@
  *	- The owner is watched (source/maintenance.c): nobody holds a lock for it,
  *	  so its file may be gone or shorter.  Then the read fails, and as the
  *	  command reports what is wrong with its table itself, nothing is logged
- *	  here.  If it must not be disturbed (advise_only), the kernel is advised
- *	  and that is all.
+ *	  here.  Or the file is not the one that the command reads; the command
+ *	  has the table to itself then, and as the lock is not to be had the kernel
+ *	  is not advised either.  If it must not be disturbed (advise_only), the
+ *	  kernel is advised and that is all.
  *	- Other tables are pushed out of shared buffers.  All goes through a ring
  *	  of the worker's own; owner.c sees to it that no sequential scan asks for
  *	  more than fits.
@@ -399,11 +401,17 @@ la_advise_request(const LaRequest *request)
 		},
 		.advise = true
 	};
+	const bool	needs_lock = target.is_watched && !target.advise_only;
 
 	pg_read_barrier();
-	if (!la_direct_io() && la_owner_is_valid(&ref) &&
-		la_blocks_passed(&target, request) < request->nblocks)
-		(void) la_do_piece(&piece);
+	if (la_direct_io() || !la_owner_is_valid(&ref) ||
+		la_blocks_passed(&target, request) == request->nblocks)
+		return;
+	if (needs_lock && !la_target_lock(&target))
+		return;
+	(void) la_do_piece(&piece);
+	if (needs_lock)
+		la_target_unlock(&target);
 }
 
 /* -------------------------------------------------------------------------

@@ -75,8 +75,10 @@
  *	  behind the new end: as above.
  *	- The file that the resolver found is not the one that the command reads,
  *	  because the command's transaction has made a new one.  It holds an
- *	  exclusive lock then, and nothing is read; and a file that is smaller than
- *	  what the command reports is not followed.
+ *	  exclusive lock then, and nothing is read or advised; and a file that is
+ *	  smaller than what the command reports is not followed.  CLUSTER and
+ *	  VACUUM FULL hold such a lock in any case: there the file must have the
+ *	  size that is reported.
  *	- The database is dropped: workers lock it too, and the server has every
  *	  process close its files first.
  *
@@ -103,6 +105,7 @@
 #include "source/maintenance.h"
 #include "source/progress.h"
 #include "source/vm_runs.h"
+#include "storage/buf_internals.h"
 #include "storage/ipc.h"
 #include "storage/lock.h"
 #include "storage/proc.h"
@@ -118,10 +121,9 @@
 
 /*
  * We look this often while nothing is followed.  Those who run such a command
- * by hand wake us (hook/utility.c); then we look more often for a while.
+ * by hand wake us (hook/utility.c); then we look more often for LA_EAGER_US.
  */
 #define LA_IDLE_LOOK_MS		500L
-#define LA_EAGER_US			200000
 
 /* Seconds after which a watcher that has died is started again. */
 #define LA_RESTART_SECONDS	1
@@ -246,10 +248,12 @@ la_choose_method(LaTarget *target, LaScanKind kind)
 		case LA_SCAN_VACUUM_INDEXES:
 		case LA_SCAN_VALIDATE_INDEX:
 			/* Where there is a page cache, no method is worth a page left. */
+			target->advise_only = is_advised;
+			if (is_advised)
+				return true;
 			target->margin = Min(la_owner_share(),
 								 LA_PURSUIT_MAX_AHEAD) / 2;
-			target->advise_only = is_advised;
-			return is_advised || target->margin >= LA_LEAST_MARGIN;
+			return target->margin >= LA_LEAST_MARGIN;
 		case LA_SCAN_VACUUM_DEAD:
 			if (is_advised && la_method != LA_METHOD_WORKER)
 				target->advise_only = true;
@@ -351,7 +355,9 @@ la_command_position(const LaCommand *command, const LaSight *sight)
 }
 
 /*
- * Would the second pass visit most of what the visibility map shows?
+ * Would the second pass visit most of what the visibility map shows?  Only if
+ * there are dead items enough, one a page.  If many are on a page it visits
+ * less: see la_check_visits().
  */
 static bool
 la_is_dense(LaCommand *command, const LaSight *sight)
@@ -367,8 +373,25 @@ la_is_dense(LaCommand *command, const LaSight *sight)
 }
 
 /*
- * Has the second pass been to the blocks that we thought it would visit?  What
- * VACUUM has just read is still in shared buffers.
+ * Was VACUUM at this block a moment ago?  What it has just read is still in
+ * shared buffers.  What a worker has read is there anyway, but the second pass
+ * changes the pages that it visits.
+ */
+static bool
+la_was_visited(const LaCommand *command, BlockNumber blkno)
+{
+	Buffer		buffer = la_block_buffer(&command->files.target.locator,
+										 MAIN_FORKNUM, blkno);
+	uint32		state;
+
+	if (buffer == InvalidBuffer || command->pursuit.target.advise_only)
+		return buffer != InvalidBuffer;
+	state = pg_atomic_read_u32(&GetBufferDescriptor(buffer - 1)->state);
+	return (state & BM_DIRTY) != 0;
+}
+
+/*
+ * Has the second pass been to the blocks that we thought it would visit?
  */
 static void
 la_check_visits(LaCommand *command, uint64 position)
@@ -381,8 +404,7 @@ la_check_visits(LaCommand *command, uint64 position)
 		if (la_vm_is_skippable(&command->runs, blkno))
 			continue;
 		command->visits++;
-		if (la_block_is_resident(&command->files.target.locator,
-								 MAIN_FORKNUM, blkno))
+		if (la_was_visited(command, blkno))
 			command->visited++;
 	}
 	if (command->visits >= LA_LEAST_VISITS)
@@ -550,8 +572,7 @@ la_scan_follow(void *arg)
 		command->pursuit.wanted = la_vm_next;
 		command->pursuit.wanted_arg = &command->runs;
 	}
-	if (sight->kind == LA_SCAN_VACUUM_DEAD &&
-		command->pursuit.target.advise_only)
+	if (sight->kind == LA_SCAN_VACUUM_DEAD)
 		la_check_visits(command, position);
 	if (command->is_given_up)
 		la_scan_close(command, false);
@@ -612,7 +633,8 @@ la_command_measure(void *arg)
 	{
 		/* The table may have grown since; the scan does not go there. */
 		command->nblocks = (BlockNumber) sight->total;
-		if (nblocks < sight->total)
+		if (nblocks < sight->total ||
+			(sight->kind == LA_SCAN_REWRITE && nblocks > sight->total))
 			command->state = LA_COMMAND_IGNORED;
 	}
 	if (command->nblocks < (BlockNumber) la_min_table_size)
@@ -680,8 +702,8 @@ la_command_end(LaCommand *command)
 }
 
 /*
- * Find the command that a process runs, or make one.  NULL if there are too
- * many.
+ * Find the command that a process runs, or make one if it is worth following.
+ * NULL if it is not, or if there are too many.
  */
 static LaCommand *
 la_command_of(const LaSight *sight)
@@ -699,7 +721,7 @@ la_command_of(const LaSight *sight)
 			command->started == sight->started)
 			return command;
 	}
-	if (la_ncommands >= LA_MAX_COMMANDS)
+	if (!la_sight_is_large(sight) || la_ncommands >= LA_MAX_COMMANDS)
 		return NULL;
 	command = MemoryContextAllocZero(TopMemoryContext, sizeof(LaCommand));
 	command->pid = sight->pid;
@@ -711,6 +733,23 @@ la_command_of(const LaSight *sight)
 	dlist_push_tail(&la_commands, &command->node);
 	la_ncommands++;
 	return command;
+}
+
+/*
+ * What a process does is not known in this turn: it goes on.
+ */
+static void
+la_commands_keep(int pid)
+{
+	dlist_iter	iter;
+
+	dlist_foreach(iter, &la_commands)
+	{
+		LaCommand  *command = dlist_container(LaCommand, node, iter.cur);
+
+		if (command->pid == pid)
+			command->turn = la_turn;
+	}
 }
 
 /*
@@ -769,7 +808,8 @@ la_command_look_us(const LaCommand *command)
 		case LA_COMMAND_LOOKUP:
 			return LA_EAGER_LOOK_MS * 1000;
 		case LA_COMMAND_KNOWN:
-			return sight->kind == LA_SCAN_COPY ?
+			/* Where it is, is seen only while it moves. */
+			return sight->kind == LA_SCAN_COPY && command->waits.verdict ?
 				LA_MAX_LOOK_US : command->waits.look_ms * 1000;
 	}
 	return LA_IDLE_LOOK_MS * 1000;
@@ -791,7 +831,11 @@ la_watch(void)
 		LaCommand  *command;
 
 		if (!la_sight(&sight, i))
+		{
+			if (sight.is_torn)
+				la_commands_keep(sight.pid);
 			continue;
+		}
 		command = la_command_of(&sight);
 		if (command == NULL)
 			continue;

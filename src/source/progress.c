@@ -28,8 +28,11 @@
 /* An entry that is being changed is read so often. */
 #define LA_MAX_TRIES		10
 
-/* COPY must have done so much before anybody is asked for its file. */
-#define LA_LEAST_COPY_BYTES	(8 * 1024 * 1024)
+/*
+ * COPY must have written this part of pg_lookahead.min_table_size before
+ * anybody is asked for its file: how large that is it does not say.
+ */
+#define LA_COPY_DIVISOR		16
 
 static void
 la_sight_vacuum(LaSight *sight, const int64 *param)
@@ -93,7 +96,8 @@ static void
 la_sight_copy(LaSight *sight, const int64 *param)
 {
 	if (param[PROGRESS_COPY_COMMAND] == PROGRESS_COPY_COMMAND_TO &&
-		param[PROGRESS_COPY_BYTES_PROCESSED] >= LA_LEAST_COPY_BYTES)
+		param[PROGRESS_COPY_BYTES_PROCESSED] >=
+		(int64) la_min_table_size / LA_COPY_DIVISOR * BLCKSZ)
 		sight->kind = LA_SCAN_COPY;
 }
 
@@ -113,7 +117,8 @@ la_sight_analyze(LaSight *sight, const int64 *param)
 
 /*
  * Copy what we need of a place in the status array.  Returns false if nobody is
- * there who reports progress, or if it is being changed all the time.
+ * there who reports progress, or if it is being changed all the time: then
+ * is_torn is set.
  */
 static bool
 la_read_status(LaSight *sight, int64 *param, int i)
@@ -140,6 +145,7 @@ la_read_status(LaSight *sight, int64 *param, int i)
 		if (pgstat_read_activity_complete(before, after))
 			return sight->pid != 0 && sight->type != PROGRESS_COMMAND_INVALID;
 	}
+	sight->is_torn = true;
 	return false;
 }
 

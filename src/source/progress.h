@@ -41,6 +41,7 @@ typedef struct LaSight
 	int64		done;			/* see the file header; COPY: 0 */
 	int64		end;			/* the scan does not go further, or 0 */
 	int64		ndead;			/* second pass: dead items */
+	bool		is_torn;		/* all but pid is unknown at this moment */
 } LaSight;
 
 extern bool la_sight(LaSight *sight, int i);

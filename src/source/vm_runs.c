@@ -19,8 +19,10 @@
  *
  * The map is read through shared buffers, where the server keeps it, a page at
  * a time (32 thousand blocks), and copied; nothing is pinned.  A reader's lock
- * that is had without waiting makes it as safe as any scan.  Where the map
- * cannot be had, every block counts as visited.
+ * that is had without waiting makes it as safe as any scan.  Where it is not
+ * had, because somebody else waits for the table, the last copy goes on being
+ * used, and nothing is said of a page that has none.  Where there is no map,
+ * every block counts as visited.
  *
  * Copyright (c) 2026, the pg_lookahead authors
  *
@@ -79,11 +81,20 @@ la_vm_read(LaVmRuns *runs, BlockNumber map_block)
 	Buffer		buffer;
 	BlockNumber nblocks;
 
+	const bool	is_new = map_block != runs->map_block;
+	/* VACUUM warns of a damaged page of the map if it is the one to read it. */
+	const bool	is_read = !la_damage_is_accepted();
+
 	runs->map_block = map_block;
 	runs->read_us = la_now_us();
-	runs->is_known = false;
-	/* VACUUM warns of a damaged page of the map if it is the one to read it. */
-	if (la_damage_is_accepted() || !la_target_lock(target))
+	if (is_read && !la_target_lock(target))
+	{
+		if (is_new)
+			runs->state = LA_MAP_LOCKED;
+		return;
+	}
+	runs->state = LA_MAP_NONE;
+	if (!is_read)
 		return;
 
 	PG_TRY();
@@ -101,7 +112,7 @@ la_vm_read(LaVmRuns *runs, BlockNumber map_block)
 											   RELPERSISTENCE_PERMANENT);
 			memcpy(runs->map.data, BufferGetPage(buffer), BLCKSZ);
 			ReleaseBuffer(buffer);
-			runs->is_known = true;
+			runs->state = LA_MAP_COPIED;
 		}
 	}
 	PG_FINALLY();
@@ -126,7 +137,7 @@ la_vm_is_skippable(LaVmRuns *runs, BlockNumber blkno)
 		return false;
 	if (map_block != runs->map_block)
 		la_vm_read(runs, map_block);
-	if (!runs->is_known)
+	if (runs->state != LA_MAP_COPIED)
 		return false;
 	bits = (const uint8 *) runs->map.data + MAXALIGN(SizeOfPageHeaderData);
 	wanted = runs->skip == LA_SKIP_VISIBLE ? VISIBILITYMAP_ALL_VISIBLE :
@@ -135,16 +146,22 @@ la_vm_is_skippable(LaVmRuns *runs, BlockNumber blkno)
 			(number % LA_BLOCKS_PER_BYTE * BITS_PER_HEAPBLOCK) & wanted) != 0;
 }
 
-static inline void
-la_vm_refresh(LaVmRuns *runs)
+/*
+ * Have a page of the map that is not too old.  Returns false if that has to
+ * wait.
+ */
+static bool
+la_vm_refresh(LaVmRuns *runs, BlockNumber map_block)
 {
-	if (la_now_us() - runs->read_us > LA_MAP_AGE_US)
-		runs->map_block = InvalidBlockNumber;
+	if (map_block != runs->map_block ||
+		la_now_us() - runs->read_us > LA_MAP_AGE_US)
+		la_vm_read(runs, map_block);
+	return runs->state != LA_MAP_LOCKED;
 }
 
 /*
  * The next run of blocks that are visited: see LaWanted.  Looks at one page of
- * the map, and a little of the next.
+ * the map.
  */
 BlockNumber
 la_vm_next(void *arg, BlockNumber from, BlockNumber end, int most, int *nblocks)
@@ -155,7 +172,12 @@ la_vm_next(void *arg, BlockNumber from, BlockNumber end, int most, int *nblocks)
 	int			n = 0;
 	int			gap = 0;
 
-	la_vm_refresh(runs);
+	if (runs->skip != LA_SKIP_NOTHING &&
+		!la_vm_refresh(runs, from / LA_BLOCKS_PER_PAGE))
+	{
+		*nblocks = -1;
+		return from;
+	}
 	page_end = (BlockNumber) Min((uint64) (from / LA_BLOCKS_PER_PAGE + 1) *
 								 LA_BLOCKS_PER_PAGE, (uint64) end);
 	while (first < page_end && la_vm_is_skippable(runs, first))

@@ -20,6 +20,13 @@ typedef enum LaSkip
 	LA_SKIP_NOTHING,
 } LaSkip;
 
+typedef enum LaMapState
+{
+	LA_MAP_NONE,				/* the table has no such page */
+	LA_MAP_LOCKED,				/* it could not be looked at */
+	LA_MAP_COPIED,				/* "map" is what the server has */
+} LaMapState;
+
 /* Gaps that were left out last, for la_vm_check(). */
 #define LA_MAX_GAPS		8
 
@@ -42,7 +49,7 @@ typedef struct LaVmRuns
 	int			inside;			/* looks in a row that saw VACUUM in one */
 
 	BlockNumber map_block;		/* the one in "map", or InvalidBlockNumber */
-	bool		is_known;		/* "map" is what the server has */
+	LaMapState	state;			/* of that one */
 	uint64		read_us;		/* when it was copied */
 	PGAlignedBlock map;
 } LaVmRuns;

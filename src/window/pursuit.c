@@ -47,6 +47,14 @@
 /* Steps, and gaps between them, that one look deals with. */
 #define LA_MAX_STEPS		256
 
+/*
+ * What the scan reads in this time is far enough, or these blocks if they are
+ * more.  All of it may be in the device's queue, where others' reads wait
+ * behind it: a scan that could have been faster with more gets more.
+ */
+#define LA_AHEAD_US			50000
+#define LA_LEAST_AHEAD		(2 * 1024 * 1024 / BLCKSZ)
+
 /* Blocks per microsecond that are believed at once: 100 MB/s. */
 #define LA_FIRST_SPEED		(100.0 / BLCKSZ)
 
@@ -88,21 +96,28 @@ la_pursuit_has_owner(LaPursuit *pursuit)
 }
 
 /*
- * How many blocks may be in front of the scan?
+ * How many blocks may be in front of the scan?  With direct I/O no more are
+ * being read than there are workers, however many are asked for.
  */
 static int
 la_pursuit_distance(const LaPursuit *pursuit)
 {
-	if (pursuit->target.advise_only)
-		return LA_PURSUIT_MAX_AHEAD;
-	return Min(LA_PURSUIT_MAX_AHEAD, la_owner_share());
+	int			distance = LA_PURSUIT_MAX_AHEAD;
+
+	if (!pursuit->target.advise_only)
+		distance = Min(distance, la_owner_share());
+	if (!la_direct_io())
+		distance = Min(distance,
+					   Max(LA_LEAST_AHEAD,
+						   (int) (pursuit->speed * LA_AHEAD_US)));
+	return distance;
 }
 
 /*
- * Measure how fast the scan is, and say when to look again.
+ * Measure how fast the scan is.
  */
 static void
-la_pursuit_measure(LaPursuit *pursuit, uint64 position, int distance)
+la_pursuit_measure(LaPursuit *pursuit, uint64 position)
 {
 	uint64		now = la_now_us();
 	uint64		passed = now - pursuit->looked_us;
@@ -117,6 +132,14 @@ la_pursuit_measure(LaPursuit *pursuit, uint64 position, int distance)
 	}
 	pursuit->position = position;
 	pursuit->looked_us = now;
+}
+
+/*
+ * Say when to look again.
+ */
+static void
+la_pursuit_schedule(LaPursuit *pursuit, int distance)
+{
 	pursuit->look_us = LA_MAX_LOOK_US;
 	if (pursuit->speed * LA_MAX_LOOK_US > distance / 4)
 		pursuit->look_us = (int) Max(distance / 4 / pursuit->speed,
@@ -205,8 +228,8 @@ la_pursuit_step(LaPursuit *pursuit)
 		n = (int) (wrap - from);
 
 	pursuit->frontier = from;
-	if (n == 0)
-		return true;
+	if (n <= 0)
+		return n == 0;
 	asked = la_pursuit_ask(pursuit, from, n);
 	pursuit->frontier += asked;
 	return asked == n;
@@ -228,8 +251,9 @@ la_pursuit_advance(LaPursuit *pursuit, uint64 position)
 		pursuit->look_us = LA_MAX_LOOK_US;
 		return;
 	}
+	la_pursuit_measure(pursuit, position);
 	distance = la_pursuit_distance(pursuit);
-	la_pursuit_measure(pursuit, position, distance);
+	la_pursuit_schedule(pursuit, distance);
 	lead = (int) Min(2 * pursuit->speed * pursuit->look_us, LA_MAX_LEAD);
 	lead = Min(Max(lead, LA_MIN_LEAD), distance / 2);
 

@@ -26,8 +26,8 @@
 /*
  * Which blocks will be visited?  Returns the first one at or after "from" and
  * sets *nblocks to how many in a row, "most" at the most; or returns a block up
- * to which there are none and sets *nblocks to 0.  Looks at a bounded number of
- * blocks.
+ * to which there are none and sets *nblocks to 0.  Sets it to -1 if that cannot
+ * be told now.  Looks at a bounded number of blocks.
  */
 typedef BlockNumber (*LaWanted) (void *arg, BlockNumber from, BlockNumber end,
 								 int most, int *nblocks);

@@ -15,7 +15,6 @@ CONF = {
     "shared_buffers": "8MB",
     "pg_lookahead.min_table_size": "8MB",
     "pg_lookahead.io_workers": "2",
-    "pg_lookahead.maintenance": "on",
     "max_worker_processes": "12",
     "max_parallel_maintenance_workers": "0",
     # Blocks are counted: no more than the rows need.

@@ -35,6 +35,7 @@ from maintenance_support import (
 from support import (
     Connection,
     LogWatch,
+    cached_pages,
     connect,
     evict_tablespaces,
     rows,
@@ -265,6 +266,33 @@ def test_vacuum_skips(connection: Connection) -> None:
     assert followed(connection, everything) > BLOCKS / 3
 
 
+def test_vacuum_skips_while_somebody_waits_for_the_table(
+    connection: Connection, watched: Cluster
+) -> None:
+    """The visibility map cannot be looked at then; what was seen of it is still good."""
+    script(connection, "VACUUM (FREEZE) maintained")
+    connection.execute("UPDATE maintained SET a = a WHERE a BETWEEN 30000 AND 34000")
+    # What it dirties is most of what VACUUM is slowed down for.
+    connection.execute("CHECKPOINT")
+    rest(connection)
+    before = scans(connection)
+    with connect(watched) as vacuum, connect(watched) as waiting, ThreadPoolExecutor() as pool:
+        script(vacuum, "SET vacuum_cost_delay = '10ms'; SET vacuum_cost_limit = 20")
+        vacuuming = pool.submit(vacuum.execute, "VACUUM (TRUNCATE OFF) maintained")
+        wait_for(lambda: owners(connection) > 0)
+        lock = "LOCK TABLE maintained IN ACCESS EXCLUSIVE MODE"
+        locking = pool.submit(waiting.execute, f"BEGIN; {lock}; ROLLBACK")
+        wait_for(lambda: value(connection, "SELECT bool_or(NOT granted) FROM pg_locks"))
+        time.sleep(1.5)
+        assert not vacuuming.done(), "it was too fast to be disturbed"
+        vacuuming.result()
+        locking.result()
+    rest(connection)
+    after = scans(connection)
+    assert after[0] > before[0]
+    assert sum(after[1:]) - sum(before[1:]) < BLOCKS / 2
+
+
 def test_analyze(connection: Connection) -> None:
     """Followed if the sample is the table, and left alone if not."""
     script(connection, "SET vacuum_cost_delay = '10ms'; SET vacuum_cost_limit = 50")
@@ -333,10 +361,8 @@ def test_what_is_not_followed(connection: Connection, watched: Cluster) -> None:
         value(connection, "SELECT pg_reload_conf()")
 
 
-def test_files_of_the_same_transaction(connection: Connection) -> None:
-    """The row that others see of such a table has no file, or the old one."""
+def test_file_that_nobody_else_sees(connection: Connection) -> None:
     rest(connection)
-    failed = errors(connection)
     script(
         connection,
         "BEGIN; CREATE TABLE fresh AS SELECT * FROM maintained;"
@@ -344,15 +370,31 @@ def test_files_of_the_same_transaction(connection: Connection) -> None:
     )
     rest(connection)
     assert scans(connection, "fresh")[0] == 0
+    connection.execute("DROP TABLE fresh")
+
+
+@pytest.mark.parametrize("command", ["REINDEX TABLE fresh", "CLUSTER fresh USING fresh_slow"])
+def test_file_that_is_left(connection: Connection, watched: Cluster, command: str) -> None:
+    """Others still see the old one, which nobody reads any more."""
     script(
         connection,
-        "BEGIN; TRUNCATE fresh; INSERT INTO fresh SELECT * FROM maintained;"
-        "REINDEX TABLE fresh; COMMIT",
+        "CREATE TABLE fresh AS SELECT * FROM maintained;"
+        "CREATE INDEX fresh_slow ON fresh (slow(a)); CHECKPOINT; SET enable_indexscan = off",
     )
     rest(connection)
+    failed = errors(connection)
+    old = watched.data / value(connection, "SELECT pg_relation_filepath('fresh')")
+    with connection.transaction():
+        # With a tenth less CLUSTER sees that the file is another one.
+        connection.execute("TRUNCATE fresh")
+        connection.execute("INSERT INTO fresh SELECT * FROM maintained WHERE a % 10 > 0")
+        evict(old)
+        connection.execute(command)
+        assert sum(cached_pages(old)) == 0
+    rest(connection)
     assert errors(connection) == failed
-    assert value(connection, "SELECT count(*) FROM fresh WHERE slow(a) > 0") == BLOCKS * 20
-    connection.execute("DROP TABLE fresh")
+    assert value(connection, "SELECT count(*) FROM fresh WHERE slow(a) > 0") == BLOCKS * 18
+    script(connection, "DROP TABLE fresh; RESET enable_indexscan")
 
 
 def cancelled_when_followed(connection: Connection, other: Connection, build: str) -> None:

@@ -489,7 +489,6 @@ def conf_of_life(server: Server, choice: random.Random) -> dict[str, str]:
         "pg_lookahead.max_requests_per_worker": choice.choice(("16", "256")),
         "pg_lookahead.protect_time": choice.choice(("10ms", "3s")),
         "pg_lookahead.ring_size": choice.choice(("1MB", "16MB")),
-        "pg_lookahead.maintenance": "on",
         "bgwriter_lru_maxpages": choice.choice(("0", "100")),
         "checkpoint_timeout": choice.choice(("30s", "1h")),
     }
