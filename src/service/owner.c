@@ -79,6 +79,7 @@ la_owner_target_of(LaTarget *target, Relation rel, ForkNumber fork)
 	target->persistence = rel->rd_rel->relpersistence;
 	target->advise_only = false;
 	target->is_watched = false;
+	target->is_exact = false;
 	target->is_index = rel->rd_rel->relkind == RELKIND_INDEX;
 	target->live = NULL;
 	target->margin = 0;

@@ -136,7 +136,9 @@ la_watcher_wake(void)
 	if (la_watch_area == NULL)
 		return;
 	SpinLockAcquire(&la_watch_area->mutex);
-	if (now - la_watch_area->woken_us > LA_EAGER_US / 2)
+	/* Somebody else's time may be a little after ours. */
+	if (la_watch_area->watcher != NULL &&
+		la_watch_area->woken_us + LA_EAGER_US / 2 < now)
 	{
 		latch = la_watch_area->watcher;
 		la_watch_area->woken_us = now;

@@ -66,6 +66,7 @@ typedef struct LaTarget
 	char		persistence;	/* RELPERSISTENCE_PERMANENT or _UNLOGGED */
 	bool		advise_only;	/* never read into shared buffers */
 	bool		is_watched;		/* for another process: see maintenance.c */
+	bool		is_exact;		/* watched: as large as the process says */
 	bool		is_index;		/* may be dropped under a worker's lock */
 	const volatile int64 *live; /* where that process is by now, or NULL */
 	int			margin;			/* blocks after that are left alone */

@@ -37,9 +37,10 @@
  *	  so its file may be gone or shorter.  Then the read fails, and as the
  *	  command reports what is wrong with its table itself, nothing is logged
  *	  here.  Or the file is not the one that the command reads; the command
- *	  has the table to itself then, and as the lock is not to be had the kernel
- *	  is not advised either.  If it must not be disturbed (advise_only), the
- *	  kernel is advised and that is all.
+ *	  has the table to itself then, so the lock is not to be had, and the
+ *	  kernel is advised only of a file that has the size which the command
+ *	  reports (is_exact).  If the command must not be disturbed (advise_only),
+ *	  the kernel is advised and that is all.
  *	- Other tables are pushed out of shared buffers.  All goes through a ring
  *	  of the worker's own; owner.c sees to it that no sequential scan asks for
  *	  more than fits.
@@ -401,7 +402,8 @@ la_advise_request(const LaRequest *request)
 		},
 		.advise = true
 	};
-	const bool	needs_lock = target.is_watched && !target.advise_only;
+	const bool	needs_lock = target.is_watched && !target.advise_only &&
+		!target.is_exact;
 
 	pg_read_barrier();
 	if (la_direct_io() || !la_owner_is_valid(&ref) ||

@@ -75,9 +75,10 @@
  *	  behind the new end: as above.
  *	- The file that the resolver found is not the one that the command reads,
  *	  because the command's transaction has made a new one.  It holds an
- *	  exclusive lock then, and nothing is read or advised; and a file that is
- *	  smaller than what the command reports is not followed.  CLUSTER and
- *	  VACUUM FULL hold such a lock in any case: there the file must have the
+ *	  exclusive lock then, and nothing is read.  A file that is smaller than
+ *	  what the command reports is not followed.  CLUSTER, VACUUM FULL and ALTER
+ *	  TABLE that adds a constraint hold such a lock in any case, and then the
+ *	  table does not grow: the kernel is advised if the file has exactly the
  *	  size that is reported.
  *	- The database is dropped: workers lock it too, and the server has every
  *	  process close its files first.
@@ -396,15 +397,14 @@ la_was_visited(const LaCommand *command, BlockNumber blkno)
 static void
 la_check_visits(LaCommand *command, uint64 position)
 {
-	BlockNumber blkno = (BlockNumber) position;
+	BlockNumber blocks[LA_VISITS_PER_LOOK];
+	int			n = la_pursuit_passed(&command->pursuit, position, blocks,
+									  LA_VISITS_PER_LOOK);
 
-	for (int i = 0; i < LA_VISITS_PER_LOOK && blkno > 0; i++)
+	for (int i = 0; i < n; i++)
 	{
-		blkno--;
-		if (la_vm_is_skippable(&command->runs, blkno))
-			continue;
 		command->visits++;
-		if (la_was_visited(command, blkno))
+		if (la_was_visited(command, blocks[i]))
 			command->visited++;
 	}
 	if (command->visits >= LA_LEAST_VISITS)
@@ -479,7 +479,8 @@ la_scan_open(LaCommand *command, const LaSight *sight)
 				   is_dead ? InvalidBlockNumber : command->nblocks - 1);
 		if (is_dead && !la_is_dense(command, sight))
 		{
-			command->is_given_up = true;
+			/* Or the map could not be looked at. */
+			command->is_given_up = command->runs.state != LA_MAP_LOCKED;
 			return;
 		}
 	}
@@ -633,8 +634,9 @@ la_command_measure(void *arg)
 	{
 		/* The table may have grown since; the scan does not go there. */
 		command->nblocks = (BlockNumber) sight->total;
-		if (nblocks < sight->total ||
-			(sight->kind == LA_SCAN_REWRITE && nblocks > sight->total))
+		command->files.target.is_exact = nblocks == command->nblocks;
+		if (nblocks < command->nblocks ||
+			(sight->kind == LA_SCAN_REWRITE && nblocks > command->nblocks))
 			command->state = LA_COMMAND_IGNORED;
 	}
 	if (command->nblocks < (BlockNumber) la_min_table_size)
@@ -736,23 +738,6 @@ la_command_of(const LaSight *sight)
 }
 
 /*
- * What a process does is not known in this turn: it goes on.
- */
-static void
-la_commands_keep(int pid)
-{
-	dlist_iter	iter;
-
-	dlist_foreach(iter, &la_commands)
-	{
-		LaCommand  *command = dlist_container(LaCommand, node, iter.cur);
-
-		if (command->pid == pid)
-			command->turn = la_turn;
-	}
-}
-
-/*
  * End the commands that were not seen in this turn.
  */
 static void
@@ -816,6 +801,28 @@ la_command_look_us(const LaCommand *command)
 }
 
 /*
+ * What a process does is not known in this turn: it goes on.  Returns after how
+ * many microseconds to look at it again.
+ */
+static int64
+la_commands_keep(int pid)
+{
+	int64		look_us = LA_IDLE_LOOK_MS * 1000;
+	dlist_iter	iter;
+
+	dlist_foreach(iter, &la_commands)
+	{
+		LaCommand  *command = dlist_container(LaCommand, node, iter.cur);
+
+		if (command->pid != pid)
+			continue;
+		command->turn = la_turn;
+		look_us = Min(look_us, la_command_look_us(command));
+	}
+	return look_us;
+}
+
+/*
  * Look at all processes once.  Returns after how many milliseconds to look
  * again.
  */
@@ -833,7 +840,7 @@ la_watch(void)
 		if (!la_sight(&sight, i))
 		{
 			if (sight.is_torn)
-				la_commands_keep(sight.pid);
+				look_us = Min(look_us, la_commands_keep(sight.pid));
 			continue;
 		}
 		command = la_command_of(&sight);

@@ -21,7 +21,8 @@
  * a time (32 thousand blocks), and copied; nothing is pinned.  A reader's lock
  * that is had without waiting makes it as safe as any scan.  Where it is not
  * had, because somebody else waits for the table, the last copy goes on being
- * used, and nothing is said of a page that has none.  Where there is no map,
+ * used, and nothing is said of a page that has none (until the waiter has gone,
+ * which in general is not before VACUUM has ended).  Where there is no map,
  * every block counts as visited.
  *
  * Copyright (c) 2026, the pg_lookahead authors
@@ -42,6 +43,9 @@
 
 /* A copy is good for so long: VACUUM sets bits behind it, not in front. */
 #define LA_MAP_AGE_US		1000000
+
+/* And where it could not be made, this goes by before the next attempt. */
+#define LA_LOCKED_AGE_US	20000
 
 /* VACUUM was seen this often in gaps before we believe it. */
 #define LA_INSIDE_LOOKS		3
@@ -153,8 +157,10 @@ la_vm_is_skippable(LaVmRuns *runs, BlockNumber blkno)
 static bool
 la_vm_refresh(LaVmRuns *runs, BlockNumber map_block)
 {
-	if (map_block != runs->map_block ||
-		la_now_us() - runs->read_us > LA_MAP_AGE_US)
+	const uint64 age_us = runs->state == LA_MAP_LOCKED ? LA_LOCKED_AGE_US :
+		LA_MAP_AGE_US;
+
+	if (map_block != runs->map_block || la_now_us() - runs->read_us > age_us)
 		la_vm_read(runs, map_block);
 	return runs->state != LA_MAP_LOCKED;
 }
@@ -230,7 +236,8 @@ la_vm_check(LaVmRuns *runs, BlockNumber visited)
 }
 
 /*
- * How many blocks of a range may not be left out?
+ * How many blocks of a range may not be left out?  All of them, if the map
+ * cannot be looked at.
  */
 int
 la_vm_count(LaVmRuns *runs, BlockNumber from, BlockNumber end)

@@ -38,6 +38,7 @@
 #include "postgres.h"
 
 #include "compat.h"
+#include "method/method.h"
 #include "window/pursuit.h"
 #include "window/window.h"
 
@@ -48,12 +49,13 @@
 #define LA_MAX_STEPS		256
 
 /*
- * What the scan reads in this time is far enough, or these blocks if they are
- * more.  All of it may be in the device's queue, where others' reads wait
- * behind it: a scan that could have been faster with more gets more.
+ * What the scan reads in this time is far enough, or, if that is more, so many
+ * blocks or stretches.  All of it may be in the device's queue, where others'
+ * reads wait behind it: a scan that could have been faster with more gets more.
  */
 #define LA_AHEAD_US			50000
 #define LA_LEAST_AHEAD		(2 * 1024 * 1024 / BLCKSZ)
+#define LA_LEAST_STRETCHES	32
 
 /* Blocks per microsecond that are believed at once: 100 MB/s. */
 #define LA_FIRST_SPEED		(100.0 / BLCKSZ)
@@ -96,28 +98,38 @@ la_pursuit_has_owner(LaPursuit *pursuit)
 }
 
 /*
- * How many blocks may be in front of the scan?  With direct I/O no more are
- * being read than there are workers, however many are asked for.
+ * How many blocks may be in front of the scan at most?
  */
 static int
 la_pursuit_distance(const LaPursuit *pursuit)
 {
-	int			distance = LA_PURSUIT_MAX_AHEAD;
-
-	if (!pursuit->target.advise_only)
-		distance = Min(distance, la_owner_share());
-	if (!la_direct_io())
-		distance = Min(distance,
-					   Max(LA_LEAST_AHEAD,
-						   (int) (pursuit->speed * LA_AHEAD_US)));
-	return distance;
+	if (pursuit->target.advise_only)
+		return LA_PURSUIT_MAX_AHEAD;
+	return Min(LA_PURSUIT_MAX_AHEAD, la_owner_share());
 }
 
 /*
- * Measure how fast the scan is.
+ * Is as much in front of the scan as it needs?  Where the kernel is not advised
+ * no more are being read than there are workers, however many are asked for.
+ */
+static bool
+la_pursuit_has_enough(const LaPursuit *pursuit)
+{
+	/* Where blocks are left out the position says little. */
+	double		flow = pursuit->wanted ? pursuit->flow : pursuit->speed;
+
+	if (la_direct_io() || !LA_HAVE_ADVICE)
+		return false;
+	return pursuit->ahead >= flow * LA_AHEAD_US &&
+		(pursuit->ahead >= LA_LEAST_AHEAD ||
+		 pursuit->tail - pursuit->head >= LA_LEAST_STRETCHES);
+}
+
+/*
+ * Measure how fast the scan is, and say when to look again.
  */
 static void
-la_pursuit_measure(LaPursuit *pursuit, uint64 position)
+la_pursuit_measure(LaPursuit *pursuit, uint64 position, int distance)
 {
 	uint64		now = la_now_us();
 	uint64		passed = now - pursuit->looked_us;
@@ -132,14 +144,6 @@ la_pursuit_measure(LaPursuit *pursuit, uint64 position)
 	}
 	pursuit->position = position;
 	pursuit->looked_us = now;
-}
-
-/*
- * Say when to look again.
- */
-static void
-la_pursuit_schedule(LaPursuit *pursuit, int distance)
-{
 	pursuit->look_us = LA_MAX_LOOK_US;
 	if (pursuit->speed * LA_MAX_LOOK_US > distance / 4)
 		pursuit->look_us = (int) Max(distance / 4 / pursuit->speed,
@@ -147,11 +151,14 @@ la_pursuit_schedule(LaPursuit *pursuit, int distance)
 }
 
 /*
- * Forget the stretches that the scan is past.
+ * Forget the stretches that the scan is past.  Returns the number of their
+ * blocks.
  */
-static void
+static int
 la_pursuit_drop(LaPursuit *pursuit, uint64 edge)
 {
+	int			before = pursuit->ahead;
+
 	while (pursuit->head != pursuit->tail)
 	{
 		LaStretch  *oldest =
@@ -164,6 +171,40 @@ la_pursuit_drop(LaPursuit *pursuit, uint64 edge)
 			pursuit->counters.blocks_used_total += oldest->nblocks;
 		pursuit->head++;
 	}
+	return before - pursuit->ahead;
+}
+
+/*
+ * The last blocks that were asked for and that the scan, which is at this
+ * position by now, has passed since it was seen.  Returns how many, "most" at
+ * the most.  The scan must have started at block 0.
+ */
+int
+la_pursuit_passed(const LaPursuit *pursuit, uint64 position,
+				  BlockNumber *blocks, int most)
+{
+	int			n = 0;
+
+	Assert(pursuit->start == 0);
+	for (uint32 i = 1; i <= Min(pursuit->tail, LA_MAX_STRETCHES); i++)
+	{
+		const LaStretch *stretch =
+			&pursuit->stretches[(pursuit->tail - i) % LA_MAX_STRETCHES];
+		uint64		first = Max(stretch->until - stretch->nblocks,
+								pursuit->position);
+
+		if (stretch->until <= pursuit->position)
+			break;
+		if (!stretch->is_issued)
+			continue;
+		for (uint64 at = Min(stretch->until, position); at > first; at--)
+		{
+			if (n == most)
+				return n;
+			blocks[n++] = (BlockNumber) (at - 1);
+		}
+	}
+	return n;
 }
 
 /*
@@ -242,8 +283,10 @@ la_pursuit_step(LaPursuit *pursuit)
 void
 la_pursuit_advance(LaPursuit *pursuit, uint64 position)
 {
+	uint64		since_us = pursuit->looked_us;
 	int			distance;
 	int			lead;
+	int			passed;
 	uint64		edge;
 
 	if (!la_pursuit_has_owner(pursuit))
@@ -251,9 +294,8 @@ la_pursuit_advance(LaPursuit *pursuit, uint64 position)
 		pursuit->look_us = LA_MAX_LOOK_US;
 		return;
 	}
-	la_pursuit_measure(pursuit, position);
 	distance = la_pursuit_distance(pursuit);
-	la_pursuit_schedule(pursuit, distance);
+	la_pursuit_measure(pursuit, position, distance);
 	lead = (int) Min(2 * pursuit->speed * pursuit->look_us, LA_MAX_LEAD);
 	lead = Min(Max(lead, LA_MIN_LEAD), distance / 2);
 
@@ -266,13 +308,17 @@ la_pursuit_advance(LaPursuit *pursuit, uint64 position)
 
 	pg_atomic_write_u64(&pursuit->owner.owner->position, edge);
 	pg_atomic_write_u64(&pursuit->owner.owner->moved_us, pursuit->looked_us);
-	la_pursuit_drop(pursuit, edge);
+	passed = la_pursuit_drop(pursuit, edge);
+	since_us = pursuit->looked_us - since_us;
+	if (since_us > 0)
+		pursuit->flow = (pursuit->flow + (double) passed / since_us) / 2;
 	pursuit->frontier = Max(pursuit->frontier, edge);
 
 	for (int i = 0; i < LA_MAX_STEPS; i++)
 	{
 		if (pursuit->ahead >= distance || pursuit->frontier >= pursuit->end ||
-			pursuit->tail - pursuit->head >= LA_MAX_STRETCHES)
+			pursuit->tail - pursuit->head >= LA_MAX_STRETCHES ||
+			la_pursuit_has_enough(pursuit))
 			break;
 		if (!la_pursuit_step(pursuit))
 			break;
@@ -290,7 +336,7 @@ la_pursuit_close(LaPursuit *pursuit)
 {
 	if (pursuit->owner.owner != NULL)
 		la_owner_end(&pursuit->owner);
-	la_pursuit_drop(pursuit, pursuit->position);
+	(void) la_pursuit_drop(pursuit, pursuit->position);
 	pursuit->counters.blocks_wasted_total =
 		pursuit->counters.blocks_issued_total -
 		pursuit->counters.blocks_used_total;

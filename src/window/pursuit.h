@@ -16,7 +16,10 @@
 /* Ranges asked for and not passed yet. */
 #define LA_MAX_STRETCHES	512
 
-/* No process has more than 16 MB in front of it. */
+/*
+ * No process has more than 16 MB in front of it, and what it comes through
+ * before the next look.
+ */
 #define LA_PURSUIT_MAX_AHEAD	(16 * 1024 * 1024 / BLCKSZ)
 
 /* How often a pursued process should be looked at, in microseconds. */
@@ -60,6 +63,7 @@ typedef struct LaPursuit
 	uint64		looked_us;		/* when that was */
 	uint64		frontier;		/* all before this were asked for */
 	double		speed;			/* positions per microsecond */
+	double		flow;			/* blocks asked for that it passes in one */
 	int			look_us;		/* we look again after this time */
 	int			resident;		/* ranges in a row that were there already */
 
@@ -74,6 +78,8 @@ typedef struct LaPursuit
 extern void la_pursuit_open(LaPursuit *pursuit, const LaTarget *target, int pid,
 							BlockNumber start, BlockNumber nblocks,
 							uint64 position);
+extern int	la_pursuit_passed(const LaPursuit *pursuit, uint64 position,
+							  BlockNumber *blocks, int most);
 extern void la_pursuit_advance(LaPursuit *pursuit, uint64 position);
 extern void la_pursuit_close(LaPursuit *pursuit);
 

@@ -9,9 +9,11 @@ command is seen, the command goes slowly until then.
 
 from __future__ import annotations
 
+import mmap
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import psycopg
 import pytest
@@ -290,7 +292,9 @@ def test_vacuum_skips_while_somebody_waits_for_the_table(
     rest(connection)
     after = scans(connection)
     assert after[0] > before[0]
-    assert sum(after[1:]) - sum(before[1:]) < BLOCKS / 2
+    # 200 blocks, those that the new versions have gone to, and the short gaps between.
+    asked = sum(after[1:]) - sum(before[1:])
+    assert 250 < asked < BLOCKS / 4
 
 
 def test_analyze(connection: Connection) -> None:
@@ -382,7 +386,7 @@ def test_file_that_is_left(connection: Connection, watched: Cluster, command: st
         "CREATE INDEX fresh_slow ON fresh (slow(a)); CHECKPOINT; SET enable_indexscan = off",
     )
     rest(connection)
-    failed = errors(connection)
+    failed, before = errors(connection), scans(connection, "fresh")[0]
     old = watched.data / value(connection, "SELECT pg_relation_filepath('fresh')")
     with connection.transaction():
         # With a tenth less CLUSTER sees that the file is another one.
@@ -392,9 +396,41 @@ def test_file_that_is_left(connection: Connection, watched: Cluster, command: st
         connection.execute(command)
         assert sum(cached_pages(old)) == 0
     rest(connection)
+    # What is smaller than the file may be it all the same, if it is not CLUSTER that reads.
+    assert scans(connection, "fresh")[0] - before == (1 if command.startswith("REINDEX") else 0)
     assert errors(connection) == failed
     assert value(connection, "SELECT count(*) FROM fresh WHERE slow(a) > 0") == BLOCKS * 18
     script(connection, "DROP TABLE fresh; RESET enable_indexscan")
+
+
+def read_ahead(connection: Connection, file: Path) -> int:
+    """Return how many blocks are cached of a file that an index build has not come to."""
+    done = value(connection, "SELECT max(blocks_done) FROM pg_stat_progress_create_index")
+    return sum(cached_pages(file)) * mmap.PAGESIZE // 8192 - (done or BLOCKS)
+
+
+def test_constraint_is_added(own_cluster: NewCluster, server: Server) -> None:
+    """ALTER TABLE has the table to itself: nobody else may read it, but the kernel is advised."""
+    if server.major >= 18:
+        pytest.skip("18 reads these ahead itself")
+    cluster = own_cluster(CONF)
+    alter = "ALTER TABLE slowly ADD EXCLUDE USING btree (slow(a) WITH =)"
+    with slow_tablespace(cluster, read_us=1000), LogWatch(cluster):
+        with (
+            connect(cluster) as connection,
+            connect(cluster) as other,
+            ThreadPoolExecutor() as pool,
+        ):
+            setup(connection)
+            connection.execute("CREATE TABLE slowly TABLESPACE slow AS SELECT * FROM maintained")
+            place = value(connection, "SELECT pg_relation_filepath('slowly')")
+            connection.execute("CHECKPOINT")
+            evict_tablespaces(cluster)
+            altering = pool.submit(other.execute, alter)
+            wait_for(lambda: read_ahead(connection, cluster.data / place) >= 128 or altering.done())
+            assert not altering.done(), "nothing was read ahead"
+            altering.result()
+            assert errors(connection) == 0
 
 
 def cancelled_when_followed(connection: Connection, other: Connection, build: str) -> None:
