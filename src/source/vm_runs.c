@@ -84,22 +84,23 @@ la_vm_read(LaVmRuns *runs, BlockNumber map_block)
 	SMgrRelation smgr;
 	Buffer		buffer;
 	BlockNumber nblocks;
-
 	const bool	is_new = map_block != runs->map_block;
-	/* VACUUM warns of a damaged page of the map if it is the one to read it. */
-	const bool	is_read = !la_damage_is_accepted();
 
 	runs->map_block = map_block;
 	runs->read_us = la_now_us();
-	if (is_read && !la_target_lock(target))
+	/* VACUUM warns of a damaged page of the map if it is the one to read it. */
+	if (la_damage_is_accepted())
+	{
+		runs->state = LA_MAP_NONE;
+		return;
+	}
+	if (!la_target_lock(target))
 	{
 		if (is_new)
 			runs->state = LA_MAP_LOCKED;
 		return;
 	}
 	runs->state = LA_MAP_NONE;
-	if (!is_read)
-		return;
 
 	PG_TRY();
 	{
@@ -129,7 +130,7 @@ la_vm_read(LaVmRuns *runs, BlockNumber map_block)
 /*
  * May this block be left out?
  */
-bool
+static bool
 la_vm_is_skippable(LaVmRuns *runs, BlockNumber blkno)
 {
 	BlockNumber map_block = blkno / LA_BLOCKS_PER_PAGE;

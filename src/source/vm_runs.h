@@ -59,7 +59,6 @@ extern void la_vm_open(LaVmRuns *runs, const LaTarget *target, int least_gap,
 extern BlockNumber la_vm_next(void *arg, BlockNumber from, BlockNumber end,
 							  int most, int *nblocks);
 extern bool la_vm_check(LaVmRuns *runs, BlockNumber visited);
-extern bool la_vm_is_skippable(LaVmRuns *runs, BlockNumber blkno);
 extern int	la_vm_count(LaVmRuns *runs, BlockNumber from, BlockNumber end);
 
 #endif							/* LA_VM_RUNS_H */

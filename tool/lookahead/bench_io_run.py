@@ -41,19 +41,14 @@ from .bench_measure import (
     postmaster_of,
     scheduled_ms,
 )
-from .bench_pairs import SPARE_BYTES, PairRunner, Progress, RunFailed, pgbench
+from .bench_pairs import SPARE_BYTES, PairRunner, Progress, RunFailed, pgbench, until
 from .bench_result import ARMS, LOOKAHEAD, STOCK
 from .bench_store import Store
-from .bench_validation import HeldUpBuild
-from .cluster import evict
+from .bench_validation import held_up
 from .data import ACCOUNTS, BenchData, pgbench_name
 from .io_data import ServiceData
 from .read_ahead import ReadAhead
 from .servers import Server
-
-# How long the server may take for what takes it a moment.
-PATIENCE_SECONDS = 60.0
-MOMENT = 0.02
 
 # What can be known of a command from outside, while it runs.
 OUTSIDE = ("waits_ms", "server_cpu_ms", "service")
@@ -76,16 +71,6 @@ def check_service(conn: psycopg.Connection[Any], server: Server) -> dict[str, st
     if "worker" not in (methods or []):
         raise NoService(f"{server.name}: pg_lookahead.method cannot be worker in this build")
     return settings
-
-
-def until(condition: Callable[[], bool], seconds: float = PATIENCE_SECONDS) -> bool:
-    """Wait for something to become true; say whether it did."""
-    end = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > end:
-            return False
-        time.sleep(MOMENT)
-    return True
 
 
 class ServiceRunner(PairRunner[Case]):
@@ -257,10 +242,8 @@ class ServiceRunner(PairRunner[Case]):
                 watch, data.folder, case.table, self._is_ahead(arm),
                 service=self._has_service(case, arm),
             )  # fmt: skip
-            with HeldUpBuild(data, conn, case.table, shape.timed) as build:
-                for files in data.files(case.table):
-                    for file in files:
-                        evict(file)
+            with held_up(data, conn, case.table, shape.timed) as build:
+                data.evict(case.table, indexes=True)
                 before, ran = probe.snapshot(), scheduled_ms(pid)
                 start = time.perf_counter_ns()
                 build.release()

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, LiteralString
+from typing import Any
 
 from psycopg import sql
 
@@ -117,17 +117,17 @@ def _vacuum_index(case: Case, scale: Scale) -> Shape:
 
 
 def _create_index(case: Case, scale: Scale) -> Shape:
-    return _build_index(case, "CREATE INDEX {} ON {} (a)")
+    return _build_index(case, sql.SQL("CREATE INDEX {} ON {} (a)"))
 
 
 def _validate_index(case: Case, scale: Scale) -> Shape:
     # With the wide column it is large enough to be worth it.
-    return _build_index(case, "CREATE INDEX CONCURRENTLY {} ON {} (a, b)")
+    return _build_index(case, sql.SQL("CREATE INDEX CONCURRENTLY {} ON {} (a, b)"))
 
 
-def _build_index(case: Case, command: LiteralString) -> Shape:
+def _build_index(case: Case, command: sql.SQL) -> Shape:
     def create(name: str, table: str) -> sql.Composed:
-        return sql.SQL(command).format(sql.Identifier(name), sql.Identifier(table))
+        return command.format(sql.Identifier(name), sql.Identifier(table))
 
     def drop(name: str) -> sql.Composed:
         return sql.SQL("DROP INDEX IF EXISTS {}").format(sql.Identifier(name))

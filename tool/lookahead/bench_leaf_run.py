@@ -25,7 +25,6 @@ import psycopg
 from psycopg import sql
 from psycopg.rows import dict_row
 
-from .bench_io_run import until
 from .bench_leaf import Case, Scale
 from .bench_leaf_data import LeafData
 from .bench_leaf_shape import Shape, index_part, shape_of
@@ -46,6 +45,7 @@ from .bench_pairs import (
     Progress,
     RunFailed,
     pgbench_transactions,
+    until,
 )
 from .bench_result import ARMS
 from .bench_run import CACHED_ROWS, trimmed

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import re
 import subprocess
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -27,11 +28,27 @@ SPARE_BYTES = 256 * 1024 * 1024
 SELECT_ONLY = "select-only"
 TURN_TRANSACTIONS = 10_000
 
+# How long the server may take for what takes it a moment.
+PATIENCE_SECONDS = 60.0
+MOMENT = 0.02
+
 Progress = Callable[[str], None]
 
 
 class RunFailed(LookaheadError):
     """A run could not be made at all."""
+
+
+def until(
+    condition: Callable[[], bool], seconds: float = PATIENCE_SECONDS, *, every: float = MOMENT
+) -> bool:
+    """Wait for something to become true; say whether it did."""
+    end = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > end:
+            return False
+        time.sleep(every)
+    return True
 
 
 class RunCell(Protocol):

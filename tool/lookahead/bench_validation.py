@@ -18,16 +18,15 @@ for those who did when it began to wait:
 from __future__ import annotations
 
 import contextlib
-import time
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from types import TracebackType
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any
 
 import psycopg
 from psycopg import sql
 
-from .bench_pairs import RunFailed
+from .bench_pairs import RunFailed, until
 from .data import BenchData
 
 BEFORE_BUILD = "waiting for writers before build"
@@ -42,85 +41,65 @@ LOOK_SECONDS = 0.005
 PROGRESS = "SELECT phase, lockers_total FROM pg_stat_progress_create_index"
 
 
+@dataclass(frozen=True)
 class HeldUpBuild:
-    """An index build in a thread, which waits to validate the index until release()."""
+    """An index build that goes on in a thread."""
 
-    def __init__(
-        self, data: BenchData, conn: psycopg.Connection[Any], table: str, statement: sql.Composed
-    ) -> None:
-        self._conn = conn
-        self._statement = statement
-        self._lock = sql.SQL("BEGIN; LOCK TABLE {} IN ROW EXCLUSIVE MODE").format(
-            sql.Identifier(table)
-        )
-        self._ends = contextlib.ExitStack()
-        self._watch = self._ends.enter_context(data.connect())
-        self._writers = [self._ends.enter_context(data.connect()) for _ in range(2)]
+    building: Future[Any]
+    watch: psycopg.Connection[Any]
+    writer: psycopg.Connection[Any]
 
-    def __enter__(self) -> HeldUpBuild:
-        first, second = self._writers
-        first.execute(self._lock)
-        self._building = self._ends.enter_context(ThreadPoolExecutor(1)).submit(
-            self._conn.execute, self._statement
-        )
-        try:
-            self._come_to(BEFORE_BUILD)
-            second.execute(self._lock)
-            first.rollback()
-            self._come_to(BEFORE_VALIDATION)
-        except BaseException:
-            self._end()
-            raise
-        return self
+    def _progress(self) -> tuple[str, int]:
+        return self.watch.execute(PROGRESS).fetchone() or ("", 0)
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._end()
-
-    def _end(self) -> None:
-        if not self._building.done():
-            self._conn.cancel_safe()
-        self._ends.close()
-
-    def _progress(self) -> tuple[str, int] | None:
-        return self._watch.execute(PROGRESS).fetchone()
-
-    def _come_to(self, phase: str) -> None:
+    def come_to(self, phase: str) -> None:
         """Wait until the command waits for a writer."""
 
         def waits() -> bool:
-            found = self._progress()
-            return found is not None and found[0] == phase and found[1] > 0
+            found, lockers = self._progress()
+            return found == phase and lockers > 0
 
-        self._until(lambda: self._building.done() or waits())
-        if self._building.done():
-            self._building.result()
+        came = until(lambda: self.building.done() or waits(), LONG_SECONDS, every=LOOK_SECONDS)
+        if self.building.done():
+            self.building.result()
+        if self.building.done() or not came:
             raise RunFailed(f"the index build did not wait: {phase!r} was not seen")
 
-    def _until(self, condition: Callable[[], bool]) -> None:
-        end = time.monotonic() + LONG_SECONDS
-        while not condition():
-            if time.monotonic() > end:
-                raise RunFailed(f"the index build is where it was: {self._progress()}")
-            time.sleep(LOOK_SECONDS)
-
     def release(self) -> None:
-        """Let it go on."""
-        self._writers[1].rollback()
+        """Let it validate the index."""
+        self.writer.rollback()
 
     def wait_until_index_is_read(self) -> None:
         """Return when it is beyond the index that it validates."""
-
-        def is_beyond() -> bool:
-            found = self._progress()
-            return found is None or found[0] not in (BEFORE_VALIDATION, READING_INDEX)
-
-        self._until(is_beyond)
+        before = (BEFORE_VALIDATION, READING_INDEX)
+        if not until(lambda: self._progress()[0] not in before, LONG_SECONDS, every=LOOK_SECONDS):
+            raise RunFailed(f"the index build is where it was: {self._progress()}")
 
     def wait(self) -> None:
         """Return when it has ended; raise its error."""
-        self._building.result(LONG_SECONDS)
+        self.building.result(LONG_SECONDS)
+
+
+@contextlib.contextmanager
+def held_up(
+    data: BenchData, conn: psycopg.Connection[Any], table: str, statement: sql.Composed
+) -> Iterator[HeldUpBuild]:
+    """Run a build that waits to validate the index until release()."""
+    lock = sql.SQL("BEGIN; LOCK TABLE {} IN ROW EXCLUSIVE MODE").format(sql.Identifier(table))
+    with (
+        data.connect() as watch,
+        data.connect() as first,
+        data.connect() as second,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        first.execute(lock)
+        build = HeldUpBuild(pool.submit(conn.execute, statement), watch, second)
+        try:
+            build.come_to(BEFORE_BUILD)
+            second.execute(lock)
+            first.rollback()
+            build.come_to(BEFORE_VALIDATION)
+            yield build
+        finally:
+            if not build.building.done():
+                conn.cancel_safe()

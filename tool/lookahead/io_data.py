@@ -92,10 +92,11 @@ class ServiceData(BenchData):
         kept = {n: size for n, size in found["relations"].items() if not n.startswith("pgbench_")}
         return {**found, "relations": kept}
 
-    def evict(self, table: str) -> None:
-        """Take a table, but not its indexes, out of the kernel's page cache."""
-        for file in self.files(table)[0]:
-            evict(file)
+    def evict(self, table: str, *, indexes: bool = False) -> None:
+        """Take a table, and its indexes if wanted, out of the kernel's page cache."""
+        for files in self.files(table)[: None if indexes else 1]:
+            for file in files:
+                evict(file)
 
     # -- a data directory that can be had again as it was ---------------------
 

@@ -11,7 +11,7 @@ import pytest
 
 from lookahead import bench_output, report, report_io, stats
 from lookahead.bench_io_result import build_result, check_faults, summed
-from lookahead.bench_io_run import NoService, check_service, explained, parent_of, until
+from lookahead.bench_io_run import NoService, check_service, explained, parent_of
 from lookahead.bench_io_service import (
     ELAPSED,
     GROUPS,
@@ -25,6 +25,7 @@ from lookahead.bench_io_service import (
 )
 from lookahead.bench_io_shape import BUILT_INDEX, shape_of
 from lookahead.bench_measure import PlanRejected
+from lookahead.bench_pairs import until
 from lookahead.bench_result import ARMS, FAILED, LOOKAHEAD, STOCK
 from lookahead.bench_store import Store
 from lookahead.errors import UsageError
