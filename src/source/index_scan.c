@@ -31,9 +31,9 @@
  * kernel is asked for each block that was read.
  *
  * Not every call is looked at.  If nothing was read for a while, if what is
- * read comes without a wait, if few blocks are read, or if a trial has shown
- * that the kernel reads ahead better, most calls go straight to the access
- * method (la_skip()).
+ * read comes without a wait, if few blocks are read, if the kernel reads ahead
+ * and look-ahead will not begin before a trial, or if that has shown that the
+ * kernel does better, most calls go straight to the access method (la_skip()).
  *
  * While looking ahead there may be waits without a read: for one of ours that
  * is still in flight.
@@ -81,6 +81,12 @@
 #define LA_SPARSE_AFTER		16
 #define LA_SPARSE_SKIP		8
 #define LA_SPARSE_READS		3
+
+/*
+ * Calls that go by between two looks at a scan that the kernel reads ahead for.
+ * A change of its pattern is to be noticed soon.
+ */
+#define LA_HELPED_SKIP		16
 
 /* Gaps in a row that read nothing, after which the clock is not looked at. */
 #define LA_HITS_UNCLOCKED	2
@@ -216,6 +222,7 @@ la_judge_gap(LaIndexScan *scan)
 	bool		is_vague = la_is_quiet(scan) && !scan->gap_clocked;
 	bool		slept = false;
 	bool		waited;
+	bool		has_waited;
 	bool		turn = false;
 	int			nreads;
 	int64		ns = 0;
@@ -243,6 +250,8 @@ la_judge_gap(LaIndexScan *scan)
 	waited = slept && !is_vague;
 	if (waited)
 		scan->wait_ns += ns;
+	has_waited = waited || scan->skipped_wait;
+	scan->skipped_wait = false;
 
 	/*
 	 * While looking ahead every block counts: what "aio" and "worker" have
@@ -252,7 +261,7 @@ la_judge_gap(LaIndexScan *scan)
 		(int) (la_blocks_read() - scan->reads_told);
 	scan->reads_told = la_blocks_read();
 	if (nreads > 0 &&
-		la_pace_read(&scan->pace, nreads, waited) &&
+		la_pace_read(&scan->pace, nreads, has_waited) &&
 		la_pace_clock(&scan->pace, la_wall_ns(), la_busy_ns()))
 	{
 		if (scan->state == LA_SCAN_LOOKING)
@@ -287,7 +296,7 @@ la_judge_gap(LaIndexScan *scan)
 
 	/* An index-only scan visits no table block where it reads none. */
 	if (missed || !scan->target.index_only)
-		scan->start_wanted = la_pace_watch(&scan->pace, waited);
+		scan->start_wanted = la_pace_watch(&scan->pace, has_waited);
 	if (turn)
 		scan->start_wanted = true;
 }
@@ -378,16 +387,20 @@ la_ask_dear_am(LaIndexScan *scan, ScanDirection direction)
  * without waiting?
  */
 static inline void
-la_judge_skipped(LaIndexScan *scan)
+la_judge_skipped(LaIndexScan *scan, bool is_helped)
 {
 	int64		nreads = la_blocks_read() - scan->reads_seen;
 	bool		may_be_ours;
+	bool		slept;
 
 	if (nreads == 0)
 		return;
 	scan->reads_seen += nreads;
 	may_be_ours = la_sleeps_are_stale;
-	if ((la_has_slept() && !may_be_ours) || nreads >= LA_SPARSE_READS)
+	slept = la_has_slept() && !may_be_ours;
+	if (is_helped)
+		scan->skipped_wait = slept;
+	if (slept || nreads >= LA_SPARSE_READS)
 		scan->cached = 0;
 	else
 		scan->cached = Min(scan->cached, LA_SPARSE_AFTER);
@@ -396,8 +409,8 @@ la_judge_skipped(LaIndexScan *scan)
 /*
  * A scan is looked at by turns, one gap, then some calls that are not looked
  * at, if it goes over blocks that are in the kernel's page cache, or that the
- * kernel reads ahead better than we, or if it reads few of its blocks.  Returns
- * how many calls those are and the next, or 0.
+ * kernel reads ahead, or does so better than we, or if it reads few of its
+ * blocks.  Returns how many calls those are and the next, or 0.
  */
 static inline int
 la_turn_skip(LaIndexScan *scan)
@@ -405,15 +418,19 @@ la_turn_skip(LaIndexScan *scan)
 	bool		has_lost = la_pace_has_lost(&scan->pace);
 	bool		is_quiet = la_is_quiet(scan);
 	bool		is_sparse = scan->cached >= LA_SPARSE_AFTER;
+	bool		is_helped;
 	int			nskip;
 
-	if ((!has_lost && !is_quiet && !is_sparse) || scan->is_dear)
+	if (scan->is_dear)
+		return 0;
+	is_helped = !has_lost && !is_quiet && la_pace_is_helped(&scan->pace);
+	if (!has_lost && !is_quiet && !is_helped && !is_sparse)
 		return 0;
 	scan->skip_turn = !scan->skip_turn;
 	if (!scan->skip_turn)
 	{
 		if (!has_lost && !is_quiet)
-			la_judge_skipped(scan);
+			la_judge_skipped(scan, is_helped);
 		return 0;
 	}
 	if (has_lost)
@@ -423,6 +440,8 @@ la_turn_skip(LaIndexScan *scan)
 		nskip = scan->quiet_skip;
 		scan->quiet_skip = Min(scan->quiet_skip * 2, LA_MAX_SKIP);
 	}
+	else if (is_helped)
+		nskip = LA_HELPED_SKIP;
 	else
 		nskip = LA_SPARSE_SKIP;
 	nskip = la_leaf_may_skip(scan->target.leaf, scan->desc,
@@ -628,6 +647,7 @@ la_index_scan_restart(LaIndexScan *scan)
 	scan->quiet_reads = 0;
 	scan->quiet_skip = LA_QUIET_SKIP;
 	scan->start_wanted = false;
+	scan->skipped_wait = false;
 	scan->am_calls = 0;
 	scan->am_cpu_ns = 0;
 	scan->wait_ns = 0;

@@ -87,6 +87,7 @@ typedef struct LaIndexScan
 	uint32		quiet_reads;	/* blocks read since the last wait */
 	int			quiet_skip;		/* calls to skip next, if they are many */
 	bool		skip_turn;		/* see la_turn_skip() */
+	bool		skipped_wait;	/* it has waited in calls of a helped scan */
 	int64		gap_reads;		/* blocks read by this backend, at its start */
 	int64		reads_seen;		/* the same when we looked last */
 	int64		reads_told;		/* the same when the pace was told last */

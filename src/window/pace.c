@@ -104,6 +104,7 @@
 #define LA_UNAIDED_READS	16
 #define LA_UNAIDED_UPWARD	48
 #define LA_UNAIDED_SHARE	(LA_SHARE * 3 / 4)
+#define LA_HELPED_SHARE		(LA_SHARE / 2)
 #define LA_GRANT_LENGTH		256
 #define LA_FIRST_HOLD		(32 * LA_TRIAL_LENGTH)
 #define LA_LAST_HOLD		(128 * LA_TRIAL_LENGTH)
@@ -172,6 +173,22 @@ la_pace_is_unaided(const LaPace *pace)
 		pace->wait_share > LA_UNAIDED_SHARE;
 }
 
+/*
+ * Does the kernel read ahead for this scan, as far as was seen?  Then nothing
+ * begins before a trial of it has ended, or its pattern changes, and what
+ * happens meanwhile need not be seen block by block.
+ */
+bool
+la_pace_is_helped(const LaPace *pace)
+{
+	if (pace->start_after == 0 || pace->trial > LA_TRIAL_WATCH ||
+		pace->moves < LA_SHARE_MOVES || !la_pace_is_sequential(pace))
+		return false;
+	return pace->grant == LA_GRANT_SPENT ||
+		(pace->reads >= LA_UNAIDED_UPWARD &&
+		 pace->wait_share < LA_HELPED_SHARE);
+}
+
 static void
 la_pace_enter_trial(LaPace *pace, LaTrial trial)
 {
@@ -232,11 +249,14 @@ la_pace_moved(LaPace *pace, BlockNumber blkno)
 	distance = blkno > pace->last ? blkno - pace->last : pace->last - blkno;
 	pace->last = blkno;
 
-	/* Of several moves in one the pattern is not to be seen. */
+	/* Of several moves in one no more is to be seen than that one was far. */
 	if (pace->unseen > 0)
 	{
 		if (distance >= (BlockNumber) pace->unseen * LA_NEAR_BLOCKS)
+		{
 			pace->origin = pace->highest = pace->lowest = blkno;
+			la_share(&pace->near_share, false, Max(pace->moves, 1));
+		}
 		pace->unseen = 0;
 		pace->highest = Max(pace->highest, blkno);
 		pace->lowest = Min(pace->lowest, blkno);

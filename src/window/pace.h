@@ -106,6 +106,7 @@ extern bool la_pace_watch(LaPace *pace, bool waited);
 extern bool la_pace_at_once(const LaPace *pace);
 extern void la_pace_waited(LaPace *pace);
 extern void la_pace_deepen(LaPace *pace);
+extern bool la_pace_is_helped(const LaPace *pace);
 extern bool la_pace_wants_probe(LaPace *pace);
 extern bool la_pace_probed(LaPace *pace, bool waited);
 extern bool la_pace_filled(LaPace *pace, int nblocks, int nreads);

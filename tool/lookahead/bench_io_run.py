@@ -35,7 +35,6 @@ from .bench_measure import (
     PlanRejected,
     Probe,
     answer_digest,
-    difference,
     fill_page_cache,
     load_sql,
     postmaster_of,
@@ -187,7 +186,7 @@ class ServiceRunner(PairRunner[Case]):
             settings = self.store.settings(conn, case.apart)
             before = probe.snapshot()
             elapsed, rows, waited = probe.waited(shape.statement, rows_come=not shape.is_command)
-            spent = difference(before, probe.snapshot())
+            spent = probe.since(before)
             if shape.after is not None:
                 rows = conn.execute(shape.after).fetchall()
             for text in shape.undo:
@@ -251,7 +250,7 @@ class ServiceRunner(PairRunner[Case]):
                 index_ms = (time.perf_counter_ns() - start) / 1e6
                 build.wait()
                 elapsed = (time.perf_counter_ns() - start) / 1e6
-            spent = difference(before, probe.snapshot())
+            spent = probe.since(before)
             ran_until_now = scheduled_ms(pid)
             rows = conn.execute(shape.after).fetchall()
             for text in shape.undo:

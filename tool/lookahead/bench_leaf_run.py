@@ -32,7 +32,6 @@ from .bench_measure import (
     PlanRejected,
     Probe,
     answer_digest,
-    difference,
     fill_page_cache,
     load_sql,
     one_processor,
@@ -163,7 +162,7 @@ class LeafRunner(PairRunner[Case]):
             is_small = case.queries > 1
             with one_processor(pair, probe.pid) if is_small else contextlib.nullcontext():
                 elapsed, answers, waited = waited_in(probe, shape.statements)
-            spent = difference(before, probe.snapshot())
+            spent = probe.since(before)
             counted = self._counted(conn, case, arm)
         more: dict[str, Any] = {}
         if shape.prefix is None:
@@ -205,7 +204,7 @@ class LeafRunner(PairRunner[Case]):
             probe = Probe(conn, data.folder, case.table, False)
             before = probe.snapshot()
             tps = self._run_pgbench(conn, data, self.scale.transactions, SEED)
-            spent = difference(before, probe.snapshot())
+            spent = probe.since(before)
             counted = self._counted(conn, case, arm)
         if loaded:
             counted["lookahead"] = {
@@ -286,7 +285,7 @@ class LeafRunner(PairRunner[Case]):
             for arm in self._order(repeat):
                 elapsed[arm] += probes[arm].timed(shape.timed)[0]
         for arm, probe in probes.items():
-            spent = difference(before[arm], probe.snapshot())
+            spent = probe.since(before[arm])
             if spent["heap_blks_read"] or spent["idx_blks_read"]:
                 raise RunFailed(f"{case.id}: the table is not in shared buffers")
             self._record(

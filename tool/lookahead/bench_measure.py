@@ -252,16 +252,23 @@ def postmaster_of(folder: Path) -> int:
 
 
 @dataclass(frozen=True)
+class Usage:
+    """What was spent up to one moment, as the kernel counts it."""
+
+    backend_cpu_ms: float | None
+    server_cpu_ms: float | None
+    backend_read_bytes: int | None
+    device: tuple[int, int] | None
+
+
+@dataclass(frozen=True)
 class Snapshot:
     """Cumulative counters at one moment; the difference of two is a run."""
 
     server: dict[str, float]
     lookahead: dict[str, int] | None
     service: dict[str, int] | None
-    backend_cpu_ms: float | None
-    server_cpu_ms: float | None
-    backend_read_bytes: int | None
-    device: tuple[int, int] | None
+    usage: Usage
 
 
 class Probe:
@@ -296,7 +303,29 @@ class Probe:
         hold_to(number, self.pid)
 
     def snapshot(self) -> Snapshot:
-        """Collect all counters; the queries needed for it come first.
+        """Collect all counters before a run; the queries needed for it come first."""
+        counters = self._counters()
+        return Snapshot(*counters, usage=self._usage())
+
+    def since(self, before: Snapshot) -> dict[str, Any]:
+        """Return what happened since a snapshot, as it goes into the result.
+
+        What the backend spends on the queries for the counters, of which there are
+        more with look-ahead, is not the run's.
+        """
+        usage = self._usage()
+        return difference(before, Snapshot(*self._counters(), usage=usage))
+
+    def _usage(self) -> Usage:
+        return Usage(
+            backend_cpu_ms=_cpu_ms(self.pid),
+            server_cpu_ms=self._all_cpu(),
+            backend_read_bytes=_read_bytes(self.pid),
+            device=_device_reads(self.device),
+        )
+
+    def _counters(self) -> tuple[dict[str, float], dict[str, int] | None, dict[str, int] | None]:
+        """Return the counters of the server, of look-ahead and of the service.
 
         The forced flush belongs to its own statement: the server hands its
         counters over between statements, not within one.
@@ -308,14 +337,10 @@ class Probe:
             else:
                 cur.execute(load_sql("bench_counters"), (self.table,))
             server = cur.fetchone() or {}
-        return Snapshot(
-            server={key: float(value) for key, value in server.items()},
-            lookahead=self._session_counters(),
-            service=self._service_counters(),
-            backend_cpu_ms=_cpu_ms(self.pid),
-            server_cpu_ms=self._all_cpu(),
-            backend_read_bytes=_read_bytes(self.pid),
-            device=_device_reads(self.device),
+        return (
+            {key: float(value) for key, value in server.items()},
+            self._session_counters(),
+            self._service_counters(),
         )
 
     def _session_counters(self) -> dict[str, int] | None:
@@ -388,12 +413,13 @@ def difference(before: Snapshot, after: Snapshot) -> dict[str, Any]:
     result: dict[str, Any] = {
         name: less(value, before.server.get(name)) for name, value in after.server.items()
     }
-    result["backend_cpu_ms"] = less(after.backend_cpu_ms, before.backend_cpu_ms)
-    result["server_cpu_ms"] = less(after.server_cpu_ms, before.server_cpu_ms)
-    result["backend_read_bytes"] = less(after.backend_read_bytes, before.backend_read_bytes)
-    if before.device and after.device:
-        result["device_reads"] = after.device[0] - before.device[0]
-        result["device_read_bytes"] = after.device[1] - before.device[1]
+    spent, used = after.usage, before.usage
+    result["backend_cpu_ms"] = less(spent.backend_cpu_ms, used.backend_cpu_ms)
+    result["server_cpu_ms"] = less(spent.server_cpu_ms, used.server_cpu_ms)
+    result["backend_read_bytes"] = less(spent.backend_read_bytes, used.backend_read_bytes)
+    if used.device and spent.device:
+        result["device_reads"] = spent.device[0] - used.device[0]
+        result["device_read_bytes"] = spent.device[1] - used.device[1]
     for name, late, early in (
         ("lookahead", after.lookahead, before.lookahead),
         ("service", after.service, before.service),

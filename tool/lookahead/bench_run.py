@@ -35,7 +35,6 @@ from .bench_measure import (
     answer_digest,
     check_join,
     check_plan,
-    difference,
     fill_page_cache,
     load_sql,
     one_processor,
@@ -189,7 +188,7 @@ class Runner(PairRunner[Cell]):
             is_small = cell.limit is not None
             with one_processor(pair, probe.pid) if is_small else contextlib.nullcontext():
                 elapsed, answers = probe.timed(queries)
-            spent = difference(before, probe.snapshot())
+            spent = probe.since(before)
         self._record(
             cell, pair, arm, cache, settings,
             elapsed_ms=round(sum(elapsed) if cell.limit is None else trimmed(elapsed), 3),
@@ -254,7 +253,7 @@ class Runner(PairRunner[Cell]):
             for arm in self._order(repeat):
                 elapsed[arm] += probes[arm].timed(queries)[0]
         for arm, probe in probes.items():
-            spent = difference(before[arm], probe.snapshot())
+            spent = probe.since(before[arm])
             if spent["heap_blks_read"]:
                 raise RunFailed(f"{cell.id}: the table is not in shared buffers")
             self._record(

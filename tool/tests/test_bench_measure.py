@@ -18,7 +18,6 @@ from lookahead.bench_measure import (
     Probe,
     check_join,
     check_plan,
-    difference,
     one_processor,
     scan_query,
     server_settings,
@@ -86,7 +85,7 @@ def test_a_run_is_counted(conn: psycopg.Connection[Any], plain: Cluster) -> None
         scan_query("bench_answer", "probed", i * 100, i * 100 + 9, "forward") for i in (1, 2)
     ]
     elapsed, answers = probe.timed(queries)
-    spent = difference(before, probe.snapshot())
+    spent = probe.since(before)
     assert len(elapsed) == 2
     assert [rows[0][0] for rows in answers] == [10, 10]
     assert answers[0] != answers[1]
