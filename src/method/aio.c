@@ -47,6 +47,7 @@
 
 #include "compat.h"
 #include "method/method.h"
+#include "window/guard.h"
 
 #if LA_HAVE_AIO
 
@@ -209,6 +210,10 @@ la_aio_start(LaWindow *window, const LaRun *run)
 	int			done = 0;
 
 	Assert(run->nblocks <= MAX_IO_COMBINE_LIMIT);
+
+	/* The session may have said so since the window was opened. */
+	if (la_damage_is_accepted())
+		return;
 
 	if (!aio->in_batch)
 	{

@@ -24,6 +24,11 @@
  * access method has used the processor: then, if no more were to come, we have
  * at most doubled a cost that was the smaller half.
  *
+ * A scout of a B-tree starts from the beginning, too, and takes LA_ENTRY_NS for
+ * each entry to come to where the scan is, if the leaf pages are in memory.  So
+ * a scan that begins to wait after many entries, and then now and then, must
+ * have lost as much; leaf_items.c has no way to go.
+ *
  * Copyright (c) 2026, the pg_lookahead authors
  *
  *-------------------------------------------------------------------------
@@ -42,6 +47,10 @@
 
 /* Index entries that a source may run ahead, for each block of distance. */
 #define LA_ENTRIES_PER_BLOCK	64
+
+/* What a scout takes for each entry on its way, of those that count. */
+#define LA_ENTRY_NS			25
+#define LA_FREE_ENTRIES		100000
 
 /* Blocks in a row that nobody foresaw, after which the scout seeks again. */
 #define LA_MAX_IGNORED		64
@@ -93,9 +102,18 @@ la_index_ahead_enter(LaIndexScan *scan, LaScanState state)
 static bool
 la_am_is_worth_it(const LaIndexScan *scan)
 {
-	return !scan->is_dear ||
-		la_pace_at_once(&scan->pace) ||
-		scan->wait_ns >= scan->am_cpu_ns;
+	int64		cost;
+
+	if (scan->is_dear)
+		cost = scan->am_cpu_ns;
+	else if (scan->target.position <= LA_FREE_ENTRIES ||
+			 (scan->scout && scan->scout->state != LA_SCOUT_CLOSED) ||
+			 la_leaf_items_are_better(&scan->target))
+		return true;
+	else
+		cost = (scan->target.position - LA_FREE_ENTRIES) * LA_ENTRY_NS;
+
+	return la_pace_at_once(&scan->pace) || scan->wait_ns >= cost;
 }
 
 /*
@@ -377,6 +395,7 @@ la_index_ahead_turn(LaIndexScan *scan, ScanDirection direction)
 		scan->target.base = direction;
 	else
 	{
+		la_index_scan_runs(scan);
 		la_seek_again(scan);
 		scan->replay_until = 0;
 		/* A new scout need not seek: it begins where the scan does. */
@@ -397,7 +416,8 @@ la_index_ahead_turn(LaIndexScan *scan, ScanDirection direction)
 /*
  * The access method has no further entry in this direction.  A plan may have
  * scans of a thousand partitions, one after the other: what was needed to look
- * ahead goes now, unless the scan has shown that it is not over then.
+ * ahead goes now, unless the scan has shown that it is not over then, and it is
+ * paused with the executor no more until it goes on.
  */
 void
 la_index_ahead_at_end(LaIndexScan *scan)
@@ -411,8 +431,12 @@ la_index_ahead_at_end(LaIndexScan *scan)
 		return;
 	scan->is_repeated = true;
 	la_index_ahead_end(scan);
+	la_followed_rests(&scan->base);
 	if (scan->target.leaf != NULL)
+	{
 		la_leaf_scan_rest(scan->target.leaf);
+		la_followed_rests(&scan->target.leaf->base);
+	}
 }
 
 /*

@@ -55,6 +55,8 @@
  */
 #include "postgres.h"
 
+#include "access/parallel.h"
+#include "common/pg_prng.h"
 #include "compat.h"
 #include "method/method.h"
 #include "settings.h"
@@ -103,7 +105,10 @@
 /* The same for a scan that has read something. */
 #define LA_CACHED_LATER		256
 
-/* Calls of a dear access method that are all timed; then one of as many. */
+/*
+ * Calls of a dear access method that are all timed; then one of as many on the
+ * average, however often the scan is started.
+ */
 #define LA_AM_SAMPLE		16
 
 static void la_index_scan_pause(LaFollowed *followed);
@@ -248,8 +253,8 @@ la_judge_gap(LaIndexScan *scan)
 		slept = (ns >= LA_WAIT_MIN_NS ||
 				 (scan->gap_timed && !scan->gap_clocked)) && la_has_slept();
 	waited = slept && !is_vague;
-	if (waited)
-		scan->wait_ns += ns;
+	if (waited && scan->state == LA_SCAN_WATCHING)
+		scan->wait_ns += Max(ns, LA_WAIT_MIN_NS);
 	has_waited = waited || scan->skipped_wait;
 	scan->skipped_wait = false;
 
@@ -364,21 +369,24 @@ la_unskip(LaIndexScan *scan)
 static pg_noinline bool
 la_ask_dear_am(LaIndexScan *scan, ScanDirection direction)
 {
-	int64		start = 0;
-	int64		weight = 0;
+	int64		start;
 	bool		found;
 
-	if (scan->state == LA_SCAN_WATCHING)
-	{
-		weight = (scan->am_calls < LA_AM_SAMPLE) ? 1 : LA_AM_SAMPLE;
-		if (scan->am_calls++ % weight != 0)
-			weight = 0;
-	}
-	if (weight > 0)
-		start = la_cpu_ns();
+	if (scan->state != LA_SCAN_WATCHING || --scan->am_untimed > 0 ||
+		ParallelContextActive())
+		return scan->amgettuple(scan->desc, direction);
+
+	start = la_cpu_ns();
 	found = scan->amgettuple(scan->desc, direction);
-	if (weight > 0)
-		scan->am_cpu_ns += weight * (la_cpu_ns() - start);
+	scan->am_cpu_ns += Max(scan->am_weight, 1) * (la_cpu_ns() - start);
+
+	/* At random: the first call of a scan may be the dearest by far. */
+	if (scan->am_timed < LA_AM_SAMPLE)
+		scan->am_timed++;
+	else
+		scan->am_weight = scan->am_untimed = (int)
+			pg_prng_uint64_range(&pg_global_prng_state, 1,
+								 2 * LA_AM_SAMPLE - 1);
 	return found;
 }
 
@@ -548,7 +556,11 @@ la_arrive(LaIndexScan *scan, ScanDirection direction, bool found)
 		scan->target.position <= scan->replay_until)
 		return true;
 
-	scan->is_at_end = false;
+	if (unlikely(scan->is_at_end))
+	{
+		scan->is_at_end = false;
+		la_index_scan_runs(scan);
+	}
 
 	/* A scan that has read nothing yet: all is cached, so far. */
 	if (scan->state == LA_SCAN_WATCHING && !scan->has_read &&
@@ -619,11 +631,27 @@ la_index_scan_next(LaIndexScan *scan, ScanDirection direction)
  */
 
 /*
+ * The scan goes on after it has rested; see la_index_ahead_at_end().  What was
+ * read meanwhile is not its.
+ */
+void
+la_index_scan_runs(LaIndexScan *scan)
+{
+	if (scan->base.runs)
+		return;
+	if (scan->target.leaf != NULL)
+		la_followed_runs(&scan->target.leaf->base);
+	la_followed_runs(&scan->base);
+	scan->reads_told = scan->reads_seen = la_blocks_read();
+}
+
+/*
  * amrescan: the scan starts from the beginning, maybe with other keys.
  */
 void
 la_index_scan_restart(LaIndexScan *scan)
 {
+	la_index_scan_runs(scan);
 	la_index_ahead_restart(scan);
 	if (scan->state != LA_SCAN_OUT)
 		la_index_ahead_enter(scan, LA_SCAN_WATCHING);
@@ -648,9 +676,6 @@ la_index_scan_restart(LaIndexScan *scan)
 	scan->quiet_skip = LA_QUIET_SKIP;
 	scan->start_wanted = false;
 	scan->skipped_wait = false;
-	scan->am_calls = 0;
-	scan->am_cpu_ns = 0;
-	scan->wait_ns = 0;
 	if (scan->target.leaf != NULL)
 		la_leaf_scan_restart(scan->target.leaf, scan->desc);
 }
@@ -706,6 +731,7 @@ la_index_scan_mark(LaIndexScan *scan)
 void
 la_index_scan_restore(LaIndexScan *scan)
 {
+	la_index_scan_runs(scan);
 	la_unskip(scan);
 	scan->replay_until = Max(scan->replay_until, scan->target.position);
 	scan->target.position = scan->mark_position;

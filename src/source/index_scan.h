@@ -94,10 +94,15 @@ typedef struct LaIndexScan
 	int64		away_reads;		/* the same when the executor went away last */
 	instr_time	gap_start;
 
-	/* what the access method costs, if it is dear: see la_am_is_worth_it() */
-	int			am_calls;
-	int64		am_cpu_ns;
+	/*
+	 * What was waited for, and what the access method cost, if it is dear, of
+	 * all times that the scan ran and was watched: see la_am_is_worth_it().
+	 */
 	int64		wait_ns;
+	int64		am_cpu_ns;
+	int			am_timed;		/* calls that were timed, saturating */
+	int			am_weight;		/* calls that the next one to be timed is for */
+	int			am_untimed;		/* calls until that */
 
 	/* the work of looking ahead, with base.window: see index_ahead.c */
 	LaScout    *scout;			/* one of these two */
@@ -134,6 +139,7 @@ extern LaIndexScan *la_index_scan_create(MemoryContext query_context,
 										 LimitState *limit);
 extern bool la_index_scan_next(LaIndexScan *scan, ScanDirection direction);
 extern void la_index_scan_bind(LaIndexScan *scan, IndexScanDesc desc);
+extern void la_index_scan_runs(LaIndexScan *scan);
 extern void la_index_scan_restart(LaIndexScan *scan);
 extern void la_index_scan_catch_up(LaIndexScan *scan,
 								   const LaIndexStart *start,

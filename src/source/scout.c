@@ -63,6 +63,7 @@
 #include "source/leaf_scan.h"
 #include "source/scout.h"
 #include "source/uncounted.h"
+#include "utils/fmgrtab.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/syscache.h"
@@ -113,6 +114,11 @@ la_function_is_c(Oid funcid)
 
 	if (!OidIsValid(funcid))
 		return true;
+
+	/* No catalog is asked, which may be locked. */
+	if (funcid <= fmgr_last_builtin_oid &&
+		fmgr_builtin_oid_index[funcid] != InvalidOidBuiltinMapping)
+		return true;
 	tuple = SearchSysCache1(PROCOID, ObjectIdGetDatum(funcid));
 	if (!HeapTupleIsValid(tuple))
 		return false;
@@ -160,6 +166,33 @@ la_type_is_plain(Oid typid)
 }
 
 /*
+ * Is it of a built-in type that has nothing inside, as can be told without
+ * asking a catalog?  One may be locked, by VACUUM FULL, say, and the query would
+ * wait for that in the middle.
+ */
+static bool
+la_is_common_type(Form_pg_attribute attr)
+{
+	if (attr->atttypid >= FirstNormalObjectId)
+		return false;
+	switch (attr->atttypid)
+	{
+		case TEXTOID:
+		case VARCHAROID:
+		case BPCHAROID:
+		case BYTEAOID:
+		case NUMERICOID:
+		case INETOID:
+		case CIDROID:
+		case JSONBOID:
+		case TSVECTOROID:
+			return true;
+		default:
+			return attr->attlen > 0;
+	}
+}
+
+/*
  * Are all functions that the access method may call for this scan plain?
  */
 static bool
@@ -169,8 +202,12 @@ la_functions_are_plain(const LaScoutTarget *target)
 	int			nprocs = index->rd_indam->amsupport * index->rd_att->natts;
 
 	for (int i = 0; i < index->rd_att->natts; i++)
-		if (!la_type_is_plain(TupleDescAttr(index->rd_att, i)->atttypid))
+	{
+		Form_pg_attribute attr = TupleDescAttr(index->rd_att, i);
+
+		if (!la_is_common_type(attr) && !la_type_is_plain(attr->atttypid))
 			return false;
+	}
 	for (int i = 0; i < nprocs; i++)
 		if (!la_function_is_c(index->rd_support[i]))
 			return false;

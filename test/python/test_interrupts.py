@@ -27,6 +27,7 @@ from support import (
     conf_of,
     connect,
     gained,
+    ice_cold,
     no_pins,
     no_timeout,
     require_node,
@@ -162,6 +163,26 @@ def until_active(other: Connection, pid: int) -> None:
         f"EXISTS (SELECT FROM pg_stat_activity WHERE pid = {pid} AND state = 'active'"
         " AND query LIKE '%FROM ends%')",
     )
+
+
+def test_locked_catalogs(tables: Cluster) -> None:
+    """A scan begins to look ahead while nobody else can use the catalogs of its functions."""
+    with connect(tables) as connection, connect(tables) as other:
+        # Look-ahead is to begin in the second FETCH, and for the first time in this session.
+        settings(connection, **INDEX_SCANS, pg_lookahead__start_after=8)
+        ice_cold(tables, other, "ends")
+        connection.execute("BEGIN")
+        connection.execute(f"DECLARE c CURSOR FOR {SCAN}")
+        found = rows(connection, "FETCH 2 FROM c")
+        other.execute("BEGIN")
+        other.execute("LOCK TABLE pg_proc, pg_type IN ACCESS EXCLUSIVE MODE")
+        try:
+            found += rows(connection, "FETCH ALL FROM c")
+        finally:
+            other.execute("ROLLBACK")
+        assert found == ALL_ROWS
+        connection.execute("COMMIT")
+        assert session(connection).blocks_issued > 0
 
 
 def test_cancel(tables: Cluster, variant: Variant) -> None:

@@ -159,6 +159,36 @@ def test_reason_where_damage_is_accepted(cluster: Cluster, setting: str) -> None
             assert rows(connection, shown) == [("advice", why)]
 
 
+@pytest.mark.parametrize("setting", ["zero_damaged_pages", "ignore_checksum_failure"])
+def test_damage_is_accepted_in_the_middle(
+    own_cluster: NewCluster, server: Server, setting: str
+) -> None:
+    """What was to be read by asynchronous I/O is left to the query's own reads."""
+    if server.major < 18:
+        pytest.skip("asynchronous I/O is of 18 and later")
+    cluster = own_cluster({"io_method": "worker"})
+    with LogWatch(cluster), connect(cluster) as connection:
+        script(connection, SETUP)
+        settings(connection, enable_seqscan="off", enable_indexscan="off")
+        settings(connection, pg_lookahead__method="aio")
+        query = "SELECT a FROM served WHERE a BETWEEN 1 AND 1500"
+        require_node(connection, query, "Bitmap Heap Scan")
+        issued = {}
+        for accepted in ("off", "on"):
+            cold(connection, "served")
+            with gained(connection) as change:
+                connection.execute("BEGIN")
+                connection.execute(f"DECLARE c CURSOR FOR {query}")
+                found = rows(connection, "FETCH 200 FROM c")
+                settings(connection, **{setting: accepted})
+                found += rows(connection, "FETCH ALL FROM c")
+                connection.execute("COMMIT")
+            issued[accepted] = change.blocks_issued
+            assert sorted(row[0] for row in found) == list(range(1, 1501))
+        assert 0 < issued["on"] < issued["off"] / 2
+    cluster.close()
+
+
 def test_io_workers_come_and_go(own_cluster: NewCluster, server: Server) -> None:
     """With one worker, with many, and changing in the middle of a scan."""
     if server.major < 18:
