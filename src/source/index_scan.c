@@ -88,7 +88,7 @@
  * Calls that go by between two looks at a scan that the kernel reads ahead for.
  * A change of its pattern is to be noticed soon.
  */
-#define LA_HELPED_SKIP		16
+#define LA_HELPED_SKIP		32
 
 /* Gaps in a row that read nothing, after which the clock is not looked at. */
 #define LA_HITS_UNCLOCKED	2
@@ -202,14 +202,16 @@ la_open_gap(LaIndexScan *scan)
 	 * Where most blocks are in shared buffers the clock is not looked at, which
 	 * costs more than to ask who slept when something was read.
 	 */
-	scan->gap_clocked = scan->hits < LA_HITS_UNCLOCKED || scan->is_dear ||
-		scan->state != LA_SCAN_WATCHING;
+	scan->gap_clocked = !scan->gap_is_helped &&
+		(scan->hits < LA_HITS_UNCLOCKED || scan->is_dear ||
+		 scan->state != LA_SCAN_WATCHING);
 
 	/*
 	 * What was slept before, for an index page, say, is not this block's.  Of
-	 * a quiet scan it is enough to hear that it has slept at all.
+	 * a quiet scan it is enough to hear that it has slept at all, and of one
+	 * that is helped that it has since we asked last.
 	 */
-	if (!la_is_quiet(scan) &&
+	if (!la_is_quiet(scan) && !scan->gap_is_helped &&
 		(la_sleeps_are_stale || scan->gap_reads != scan->reads_seen))
 		(void) la_has_slept();
 	if (scan->gap_clocked)
@@ -227,7 +229,6 @@ la_judge_gap(LaIndexScan *scan)
 	bool		is_vague = la_is_quiet(scan) && !scan->gap_clocked;
 	bool		slept = false;
 	bool		waited;
-	bool		has_waited;
 	bool		turn = false;
 	int			nreads;
 	int64		ns = 0;
@@ -255,8 +256,6 @@ la_judge_gap(LaIndexScan *scan)
 	waited = slept && !is_vague;
 	if (waited && scan->state == LA_SCAN_WATCHING)
 		scan->wait_ns += Max(ns, LA_WAIT_MIN_NS);
-	has_waited = waited || scan->skipped_wait;
-	scan->skipped_wait = false;
 
 	/*
 	 * While looking ahead every block counts: what "aio" and "worker" have
@@ -266,7 +265,7 @@ la_judge_gap(LaIndexScan *scan)
 		(int) (la_blocks_read() - scan->reads_told);
 	scan->reads_told = la_blocks_read();
 	if (nreads > 0 &&
-		la_pace_read(&scan->pace, nreads, has_waited) &&
+		la_pace_read(&scan->pace, nreads, waited) &&
 		la_pace_clock(&scan->pace, la_wall_ns(), la_busy_ns()))
 	{
 		if (scan->state == LA_SCAN_LOOKING)
@@ -283,7 +282,7 @@ la_judge_gap(LaIndexScan *scan)
 	}
 
 	/* Of more than one, the rest of the plan may have read some. */
-	if (la_blocks_read() - scan->gap_reads == 1)
+	if (la_blocks_read() - scan->gap_reads == 1 && !scan->gap_is_helped)
 		la_pace_saw_read(&scan->pace, waited);
 
 	/* From the first read on we want to know who sleeps. */
@@ -301,7 +300,7 @@ la_judge_gap(LaIndexScan *scan)
 
 	/* An index-only scan visits no table block where it reads none. */
 	if (missed || !scan->target.index_only)
-		scan->start_wanted = la_pace_watch(&scan->pace, has_waited);
+		scan->start_wanted = la_pace_watch(&scan->pace, waited);
 	if (turn)
 		scan->start_wanted = true;
 }
@@ -395,20 +394,16 @@ la_ask_dear_am(LaIndexScan *scan, ScanDirection direction)
  * without waiting?
  */
 static inline void
-la_judge_skipped(LaIndexScan *scan, bool is_helped)
+la_judge_skipped(LaIndexScan *scan)
 {
 	int64		nreads = la_blocks_read() - scan->reads_seen;
 	bool		may_be_ours;
-	bool		slept;
 
 	if (nreads == 0)
 		return;
 	scan->reads_seen += nreads;
 	may_be_ours = la_sleeps_are_stale;
-	slept = la_has_slept() && !may_be_ours;
-	if (is_helped)
-		scan->skipped_wait = slept;
-	if (slept || nreads >= LA_SPARSE_READS)
+	if ((la_has_slept() && !may_be_ours) || nreads >= LA_SPARSE_READS)
 		scan->cached = 0;
 	else
 		scan->cached = Min(scan->cached, LA_SPARSE_AFTER);
@@ -437,8 +432,9 @@ la_turn_skip(LaIndexScan *scan)
 	scan->skip_turn = !scan->skip_turn;
 	if (!scan->skip_turn)
 	{
-		if (!has_lost && !is_quiet)
-			la_judge_skipped(scan, is_helped);
+		scan->gap_is_helped = is_helped;
+		if (!has_lost && !is_quiet && !is_helped)
+			la_judge_skipped(scan);
 		return 0;
 	}
 	if (has_lost)
@@ -485,6 +481,7 @@ la_switch(LaIndexScan *scan, BlockNumber blkno)
 	int			nskip;
 
 	scan->current = blkno;
+	scan->gap_is_helped = false;
 	if (unlikely(scan->pace.is_paused))
 		la_pace_resume(&scan->pace, la_wall_ns(), la_busy_ns());
 	if (scan->has_read)
@@ -675,7 +672,7 @@ la_index_scan_restart(LaIndexScan *scan)
 	scan->quiet_reads = 0;
 	scan->quiet_skip = LA_QUIET_SKIP;
 	scan->start_wanted = false;
-	scan->skipped_wait = false;
+	scan->gap_is_helped = false;
 	if (scan->target.leaf != NULL)
 		la_leaf_scan_restart(scan->target.leaf, scan->desc);
 }

@@ -80,6 +80,7 @@ typedef struct LaIndexScan
 	bool		gap_clocked;	/* gap_start is known */
 	bool		gap_is_others;	/* the block is there: who waits waits for what
 								 * the rest of the plan does */
+	bool		gap_is_helped;	/* who waits does so here or in skipped calls */
 	bool		has_read;		/* some block of this (re)scan was read */
 	int			cached;			/* gaps in a row without a read, saturating */
 	int			hits;			/* the same, of gaps with the clock */
@@ -87,7 +88,6 @@ typedef struct LaIndexScan
 	uint32		quiet_reads;	/* blocks read since the last wait */
 	int			quiet_skip;		/* calls to skip next, if they are many */
 	bool		skip_turn;		/* see la_turn_skip() */
-	bool		skipped_wait;	/* it has waited in calls of a helped scan */
 	int64		gap_reads;		/* blocks read by this backend, at its start */
 	int64		reads_seen;		/* the same when we looked last */
 	int64		reads_told;		/* the same when the pace was told last */

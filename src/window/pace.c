@@ -185,7 +185,7 @@ la_pace_is_helped(const LaPace *pace)
 		pace->moves < LA_SHARE_MOVES || !la_pace_is_sequential(pace))
 		return false;
 	return pace->grant == LA_GRANT_SPENT ||
-		(pace->reads >= LA_UNAIDED_UPWARD &&
+		(pace->reads >= LA_UNAIDED_READS &&
 		 pace->wait_share < LA_HELPED_SHARE);
 }
 

@@ -85,6 +85,7 @@ STATEMENTS = {
     "index_only": Statement("index-only scan, 2,000 entries", 20, INDEX),
     "bitmap": Statement("bitmap heap scan, 2,000 rows", 20, BITMAP),
     "nested": Statement("nested loop, 500 inner look-ups", 20, NESTED),
+    "nested_gist": Statement("nested loop, 100 inner look-ups of 5 rows by GiST", 20, NESTED),
     "loop": Statement(f"loop in PL/pgSQL over bitmap scans of {PARTITIONS} partitions", 10, BITMAP),
     "partitions": Statement(f"index scans of {PARTITIONS} partitions", 20, PLAIN),
     "sequential": Statement("sequential scan, too small to be followed", 10, SEQUENTIAL),

@@ -1,6 +1,9 @@
 CREATE TABLE t (id int PRIMARY KEY, a int, f text) WITH (fillfactor = 20);
 INSERT INTO t SELECT i, (i * 7919) % {rows}, repeat('x', 100) FROM generate_series(1, {rows}) i;
 CREATE INDEX t_a ON t (a);
+CREATE TABLE ranged (r int4range, f text);
+INSERT INTO ranged SELECT int4range(i, i + 3), repeat('x', 100) FROM generate_series(1, {rows}) i;
+CREATE INDEX ON ranged USING gist (r);
 CREATE TABLE filled (id int PRIMARY KEY, a int, f text);
 INSERT INTO filled SELECT * FROM t;
 CREATE SEQUENCE more START 1000000;
