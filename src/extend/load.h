@@ -30,6 +30,7 @@ struct LaLoad
 	BulkInsertState bistate;	/* the statement's; NULL before its first row */
 	bool		has_attached;	/* it is this load that stands before heap */
 	ResourceOwner owner;		/* has the relations open */
+	int			nest_level;		/* of transactions, where a COPY began */
 	Oid			toast_oid;		/* its table for large values, or InvalidOid */
 	Relation	toast;			/* the same once it is in use, or NULL */
 	uint32		toast_turn;		/* see la_load_open_toast() */
@@ -77,10 +78,10 @@ extern void la_load_multi_insert(LaLoad *load, TupleTableSlot **slots,
 extern LaLoad *la_copy;
 
 /*
- * A plan starts, and may have its permissions checked: that is not COPY's
- * check.  Returns what la_copy_resume() is to be given afterwards.  An error in
- * between ends the COPY; where a function catches it, the COPY goes on without
- * pages added for it.
+ * A plan starts, or another command runs, and may have its permissions checked:
+ * that is not COPY's check.  Returns what la_copy_resume() is to be given
+ * afterwards.  If that is not called because of an error, and a function
+ * catches it, the COPY goes on without pages added for it.
  */
 static inline LaLoad *
 la_copy_set_aside(void)
@@ -92,7 +93,7 @@ la_copy_set_aside(void)
 }
 
 /*
- * The plan has started.
+ * The plan has started, or the command has ended.
  */
 static inline void
 la_copy_resume(LaLoad *copy)

@@ -8,9 +8,11 @@
  *	COPY FROM	The statement is known when the command begins
  *				(la_copy_begin).  COPY opens its table and asks for
  *				permission, which is when we see it (la_copy_checked).  A
- *				plan may ask before that: one that is run by a function in
- *				the WHERE of COPY, which is called when that is simplified.
- *				So plans set the COPY aside while they start.
+ *				plan may ask before that, or another COPY: one that is run
+ *				by a function in the WHERE of COPY, which is called when
+ *				that is simplified.  So plans set the COPY aside while they
+ *				start, and commands while they run, whether they are loads
+ *				of ours or not.
  *	CREATE TABLE AS, SELECT INTO, materialized views
  *				Rows go to a receiver.  When it starts up the table exists,
  *				and is the newest that has been made since the statement
@@ -22,6 +24,7 @@
  */
 #include "postgres.h"
 
+#include "access/xact.h"
 #include "catalog/pg_class.h"
 #include "compat.h"
 #include "extend/extend.h"
@@ -45,6 +48,8 @@ void
 la_copy_begin(LaLoad *load)
 {
 	la_load_begin(load);
+	load->owner = CurrentResourceOwner;
+	load->nest_level = GetCurrentTransactionNestLevel();
 	la_copy = load;
 }
 
@@ -70,6 +75,14 @@ la_copy_checked(const List *tables, AclMode required)
 	RangeTblEntry *rte;
 
 	if (list_length(tables) != 1 || !(required & ACL_INSERT))
+		return;
+
+	/*
+	 * COPY asks where it began.  What is opened elsewhere may be closed before
+	 * the COPY has ended.
+	 */
+	if (load->owner != CurrentResourceOwner ||
+		load->nest_level != GetCurrentTransactionNestLevel())
 		return;
 
 	la_copy = NULL;

@@ -13,6 +13,8 @@
  *				space for what they build: extend/index_extend.c
  *	COPY FROM	a load: extend/load_table.c.  A materialized view is loaded
  *				through the executor, but its table is made before.
+ *	any command	that runs while a COPY FROM has not got to its table yet: it
+ *				sets the COPY aside, as a plan does
  *
  * Copyright (c) 2026, the pg_lookahead authors
  *
@@ -86,6 +88,7 @@ la_ProcessUtility(PlannedStmt *pstmt, const char *queryString,
 	Node	   *statement = pstmt->utilityStmt;
 	volatile bool builds = la_builds_indexes(statement);
 	volatile bool loads = la_extend_enabled() && la_is_load(statement);
+	LaLoad	   *copy = la_copy_set_aside();
 	LaLoad		load;
 	volatile bool is_good = false;
 
@@ -93,7 +96,7 @@ la_ProcessUtility(PlannedStmt *pstmt, const char *queryString,
 		la_watcher_wake();
 	if (IsA(statement, RefreshMatViewStmt))
 		la_forget_tables_made();
-	if (!builds && !loads)
+	if (!builds && !loads && copy == NULL)
 	{
 		la_utility(pstmt, queryString, readOnlyTree, context, params, queryEnv,
 				   dest, qc);
@@ -116,6 +119,7 @@ la_ProcessUtility(PlannedStmt *pstmt, const char *queryString,
 			la_index_builds_end(is_good);
 		if (loads)
 			la_copy_end(&load, is_good);
+		la_copy_resume(copy);
 	}
 	PG_END_TRY();
 }

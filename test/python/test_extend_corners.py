@@ -74,6 +74,30 @@ BEGIN
 END $$
 """
 
+# The same with another COPY, by a function with a setting of its own.
+COPIES = """
+CREATE OR REPLACE FUNCTION copies(file text, is_undone bool) RETURNS int VOLATILE
+LANGUAGE plpgsql SET {} AS $$
+BEGIN
+    BEGIN
+        EXECUTE format('COPY other FROM %L WHERE a <= 1000', file);
+        IF is_undone THEN
+            RAISE division_by_zero;
+        END IF;
+    EXCEPTION WHEN division_by_zero THEN
+        NULL;
+    END;
+    RETURN 50000;
+END $$
+"""
+LOWEST_AFTER_COPY = """
+CREATE OR REPLACE FUNCTION lowest_after_copy(file text, is_undone bool) RETURNS int IMMUTABLE
+LANGUAGE plpgsql AS $$
+BEGIN
+    RETURN copies(file, is_undone);
+END $$
+"""
+
 # A row somewhere in the middle makes a scan of the table that is being loaded.
 LOOKS_ONCE = """
 CREATE OR REPLACE FUNCTION looks_once() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -208,6 +232,34 @@ def test_copy_whose_condition_runs_a_plan(
     # Nobody has the other tables open any more.
     settings(connection, lock_timeout="5s")
     for table in ("lookup", "written", "filled"):
+        script(connection, f"ALTER TABLE {table} ADD extra int; ALTER TABLE {table} DROP extra")
+
+
+@pytest.mark.parametrize(
+    "setting",
+    # The last is nothing to us: both are loads of ours.
+    ["pg_lookahead.heap_extend_size = 0", "pg_lookahead.enabled = off", "work_mem = '4MB'"],
+)
+@pytest.mark.parametrize("is_undone", [True, False], ids=["undone", "kept"])
+def test_copy_whose_condition_copies(
+    corners: Cluster, connection: Connection, is_undone: bool, setting: str
+) -> None:
+    """The permission that a COPY within asks for is not taken for that of the outer one."""
+    file = f"{corners.dir}/source.copy"
+    script(connection, "CREATE TABLE other (a int, b text); CREATE TABLE filled (a int, b text)")
+    connection.execute(COPIES.replace("{}", setting))
+    connection.execute(LOWEST_AFTER_COPY)
+    for _ in range(2):
+        with grows(connection):
+            connection.execute(
+                f"COPY filled FROM '{file}' WHERE a > lowest_after_copy('{file}', {is_undone})"
+            )
+    assert value(connection, "SELECT count(*) FROM filled") == 2 * (ROWS - 50000)
+    assert value(connection, "SELECT count(*) FROM other") == (0 if is_undone else 2000)
+    sound(connection, "filled", "other")
+    # Nobody has the tables open any more.
+    settings(connection, lock_timeout="5s")
+    for table in ("other", "filled"):
         script(connection, f"ALTER TABLE {table} ADD extra int; ALTER TABLE {table} DROP extra")
 
 
