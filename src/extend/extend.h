@@ -157,8 +157,8 @@ extern bool la_file_extend(Relation rel, BlockNumber nblocks, uint32 npages);
 /* index_extend.c */
 extern int	la_index_builds;
 
-extern void la_index_builds_begin(void);
-extern void la_index_builds_end(bool is_good);
+extern bool la_index_builds_begin(bool may_put_off);
+extern void la_index_builds_end(bool outer, bool is_good);
 extern void la_index_created(Oid relid);
 extern void la_index_planned(Oid table);
 extern PGDLLEXPORT void la_index_space_main(Datum arg);

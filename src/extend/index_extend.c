@@ -25,7 +25,14 @@
  *									ALTER TABLE ... ADD CONSTRAINT, and all
  *									that is done CONCURRENTLY
  *		get_relation_info_hook		the planner is asked for how many parallel
- *									workers: REINDEX, and indexes of partitions
+ *									workers: REINDEX, indexes of partitions, and
+ *									ALTER TABLE
+ *
+ * ALTER TABLE may make an index that it does not build then, or not at all: if
+ * it rewrites the table its indexes are built afterwards, and if only the
+ * catalog changes the new index has the file of the old one, which is live if
+ * the command fails.  Neither shows when the index is made.  So that is no sign
+ * there, unless the command does nothing but add constraints.
  *
  * The file is known by then, and empty.  Which table it is for, and which index
  * REINDEX is at, stands in what the process reports of its progress.  Only
@@ -122,6 +129,9 @@ StaticAssertDecl(sizeof(LaIndexOrder) <= BGW_EXTRALEN,
 
 /* Commands under way in this process that may build indexes. */
 int			la_index_builds = 0;
+
+/* The innermost of them may make an index that it does not build then. */
+static bool la_may_put_off = false;
 
 /* The build that this process is at. */
 static struct
@@ -338,7 +348,8 @@ la_index_build_end(void)
 }
 
 /*
- * The file of an index is about to be filled.
+ * The file of an index is about to be filled.  If there is something in it
+ * already it is not, whatever we think: builds begin with an empty file.
  */
 static void
 la_index_build_begin(Oid relid)
@@ -349,7 +360,8 @@ la_index_build_begin(Oid relid)
 		return;
 	if (index->rd_rel->relkind == RELKIND_INDEX &&
 		relid >= FirstNormalObjectId &&
-		index->rd_rel->relpersistence != RELPERSISTENCE_TEMP)
+		index->rd_rel->relpersistence != RELPERSISTENCE_TEMP &&
+		RelationGetNumberOfBlocks(index) == 0)
 	{
 		Assert(la_build.worker == NULL);
 		la_build.index = relid;
@@ -403,7 +415,7 @@ la_index_created(Oid relid)
 		return;
 	la_build.created = relid;
 	la_index_build_end();		/* of the one before */
-	if (la_is_large(la_reported_table()))
+	if (!la_may_put_off && la_is_large(la_reported_table()))
 	{
 		la_index_build_begin(relid);
 		la_build.created = InvalidOid;
@@ -419,6 +431,7 @@ la_index_planned(Oid table)
 {
 	Relation	index;
 	bool		is_of_table;
+	bool		is_begun;
 	Oid			relid;
 
 	if (!la_index_extend_wanted() || !OidIsValid(la_reported_table()))
@@ -426,14 +439,14 @@ la_index_planned(Oid table)
 	relid = la_reported_index();
 	if (!OidIsValid(relid))
 		relid = la_build.created;
-	if (la_build.worker != NULL && la_build.index == relid)
-		return;
 	index = la_open_locked(relid);
 	if (index == NULL)
 		return;
 	is_of_table = index->rd_index != NULL && index->rd_index->indrelid == table;
+	is_begun = la_build.worker != NULL && la_build.index == relid &&
+		RelFileLocatorEquals(*la_rel_locator(index), la_build.locator);
 	RelationClose(index);
-	if (!is_of_table)
+	if (!is_of_table || is_begun)
 		return;
 	la_build.created = InvalidOid;
 	la_index_build_end();		/* of the one before */
@@ -442,22 +455,28 @@ la_index_planned(Oid table)
 }
 
 /*
- * A command begins that may build indexes.  The caller sees to it that
- * la_index_builds_end() is called, whatever happens.
+ * A command begins that may build indexes, and perhaps makes some that it does
+ * not build then.  The caller sees to it that la_index_builds_end() is called,
+ * whatever happens, with what this returns.
  */
-void
-la_index_builds_begin(void)
+bool
+la_index_builds_begin(bool may_put_off)
 {
+	bool		outer = la_may_put_off;
+
+	la_may_put_off = may_put_off;
 	la_index_builds++;
+	return outer;
 }
 
 /*
  * Such a command has ended.
  */
 void
-la_index_builds_end(bool is_good)
+la_index_builds_end(bool outer, bool is_good)
 {
 	la_build.created = InvalidOid;
+	la_may_put_off = outer;
 	la_index_builds--;
 	if (!is_good)
 		la_worker_abandon();

@@ -73,6 +73,23 @@ la_builds_indexes(const Node *statement)
 		IsA(statement, AlterTableStmt);
 }
 
+/*
+ * If so, can it make one that it does not build then?  ALTER TABLE can, if it
+ * does something else than add constraints.
+ */
+static bool
+la_may_put_off_builds(const Node *statement)
+{
+	ListCell   *lc;
+
+	if (!IsA(statement, AlterTableStmt))
+		return false;
+	foreach(lc, ((const AlterTableStmt *) statement)->cmds)
+		if (lfirst_node(AlterTableCmd, lc)->subtype != AT_AddConstraint)
+			return true;
+	return false;
+}
+
 static bool
 la_is_load(const Node *statement)
 {
@@ -91,6 +108,7 @@ la_ProcessUtility(PlannedStmt *pstmt, const char *queryString,
 	LaLoad	   *copy = la_copy_set_aside();
 	LaLoad		load;
 	volatile bool is_good = false;
+	volatile bool outer = false;
 
 	if (la_enabled && la_maintenance && la_is_maintenance(statement))
 		la_watcher_wake();
@@ -104,7 +122,7 @@ la_ProcessUtility(PlannedStmt *pstmt, const char *queryString,
 	}
 
 	if (builds)
-		la_index_builds_begin();
+		outer = la_index_builds_begin(la_may_put_off_builds(statement));
 	if (loads)
 		la_copy_begin(&load);
 	PG_TRY();
@@ -116,7 +134,7 @@ la_ProcessUtility(PlannedStmt *pstmt, const char *queryString,
 	PG_FINALLY();
 	{
 		if (builds)
-			la_index_builds_end(is_good);
+			la_index_builds_end(outer, is_good);
 		if (loads)
 			la_copy_end(&load, is_good);
 		la_copy_resume(copy);

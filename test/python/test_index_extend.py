@@ -90,6 +90,7 @@ def connection(built: Cluster) -> Iterator[Connection]:
 
 
 DROP = """
+DROP TABLE IF EXISTS altered;
 DROP INDEX IF EXISTS made, made_2, part_made;
 ALTER TABLE source DROP CONSTRAINT IF EXISTS made_key;
 DROP INDEX IF EXISTS parts_made
@@ -232,6 +233,73 @@ def test_same_as_without(built: Cluster, connection: Connection, name: str) -> N
     # Pages of these are split, or where they go is decided, by chance.
     if name not in ("gist", "spgist"):
         assert sizes[0] == sizes[1]
+
+
+ALTERED = """
+CREATE TABLE altered AS SELECT a, c::varchar(100) AS c FROM source;
+CREATE INDEX altered_a ON altered (a);
+CREATE INDEX altered_c ON altered (c)
+"""
+
+# What ALTER TABLE does, how many parallel workers there may be, and how many indexes it
+# builds where space is made for them.
+ALTERS = {
+    "catalog only": ("ALTER c TYPE varchar(200)", 1, 0),
+    "rewritten": ("ALTER a TYPE bigint, ADD CONSTRAINT altered_key UNIQUE (a)", 1, 0),
+    "rebuilt": ('ALTER c TYPE varchar(100) COLLATE "C"', 1, 1),
+    "column": ("ADD COLUMN d int UNIQUE", 1, 1),
+    "constraint": ("ADD CONSTRAINT altered_key UNIQUE (a), ADD CHECK (a > 0)", 0, 1),
+}
+
+
+@pytest.mark.parametrize("name", ALTERS)
+def test_alter_table(built: Cluster, connection: Connection, name: str) -> None:
+    """Space is made for indexes that are built, not for those that are kept or come later."""
+    actions, parallel, builds = ALTERS[name]
+    script(connection, ALTERED)
+    connection.execute(f"SET max_parallel_maintenance_workers = {parallel}")
+    before = counters(connection)
+    connection.execute(f"ALTER TABLE altered {actions}")
+    after = counters(connection)
+    assert after["builds"] == before["builds"] + builds
+    assert (after["pages"] > before["pages"]) == (builds > 0)
+    assert after["errors"] == before["errors"]
+    tidy(built, connection, "altered_a", "altered_c")
+    sound(connection, "altered_a")
+    sound(connection, "altered_c")
+
+
+def test_alter_table_fails(built: Cluster, connection: Connection) -> None:
+    """An index that was to be kept, and is there after an error, has nothing in excess."""
+    script(connection, ALTERED)
+    with pytest.raises(psycopg.errors.CheckViolation):
+        connection.execute(f"ALTER TABLE altered ALTER c TYPE varchar(200), ADD CHECK (a < {ROWS})")
+    tidy(built, connection, "altered_a", "altered_c")
+    sound(connection, "altered_c")
+
+
+def test_built_twice(built: Cluster, connection: Connection) -> None:
+    """An index that one command builds again is another file."""
+    script(
+        connection,
+        """
+        CREATE INDEX made ON source (b);
+        CREATE TABLE altered (a int);
+        INSERT INTO altered VALUES (1)
+        """,
+    )
+    connection.execute(
+        """
+        CREATE FUNCTION twice() RETURNS bool LANGUAGE plpgsql AS $$BEGIN
+          REINDEX INDEX made; REINDEX INDEX made; RETURN true; END$$
+        """
+    )
+    before = counters(connection)
+    connection.execute("ALTER TABLE altered ADD CHECK (twice())")
+    assert counters(connection)["builds"] == before["builds"] + 2
+    script(connection, "DROP TABLE altered; DROP FUNCTION twice()")
+    tidy(built, connection, "made")
+    sound(connection, "made")
 
 
 @pytest.mark.parametrize(
