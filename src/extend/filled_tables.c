@@ -7,6 +7,12 @@
  * table's target page, which the server keeps, is the one seen last.  Tables
  * for large values are opened only by statements that have brought some rows.
  *
+ * What the statement itself has open may be kept open.  Where that is not known
+ * (load_routed.c) the session may want to truncate or drop the table in the
+ * middle, which is refused as long as it is open.  So it is opened for each
+ * look and closed again.  That costs more than the comparison, so only some of
+ * the rows have a look.
+ *
  * Copyright (c) 2026, the pg_lookahead authors
  *
  *-------------------------------------------------------------------------
@@ -44,39 +50,8 @@ la_tables_add(LaFilledTables *filled, Relation rel)
 }
 
 /*
- * Open a table that this transaction has locked, unless it has dropped it: then
- * returns NULL.
- */
-Relation
-la_tables_open(const LaFilledTables *filled, Oid relid)
-{
-	ResourceOwner save = CurrentResourceOwner;
-	Relation	rel;
-
-	if (filled->owner)
-		CurrentResourceOwner = filled->owner;
-	rel = try_relation_open(relid, NoLock);
-	CurrentResourceOwner = save;
-	return rel;
-}
-
-/*
- * Close what la_tables_open() has opened.
- */
-void
-la_tables_give_back(const LaFilledTables *filled, Relation rel)
-{
-	ResourceOwner save = CurrentResourceOwner;
-
-	if (filled->owner)
-		CurrentResourceOwner = filled->owner;
-	relation_close(rel, NoLock);
-	CurrentResourceOwner = save;
-}
-
-/*
- * Watch a table that la_tables_open() has opened, if it is one that may grow
- * ahead.
+ * Watch a table that we have opened, and that this transaction has locked, if
+ * it is one that may grow ahead.  It is no longer the caller's to close.
  */
 LaFilled *
 la_tables_keep(LaFilledTables *filled, Relation rel)
@@ -85,12 +60,55 @@ la_tables_keep(LaFilledTables *filled, Relation rel)
 
 	if (!la_extend_wanted(rel))
 	{
-		la_tables_give_back(filled, rel);
+		relation_close(rel, NoLock);
 		return NULL;
 	}
 	table = la_tables_add(filled, rel);
-	table->is_ours = true;
+	if (filled->keeps_none)
+	{
+		table->rel = NULL;
+		table->oid = RelationGetRelid(rel);
+		table->file = rel->rd_rel->relfilenode;
+		relation_close(rel, NoLock);
+	}
+	else
+		table->is_ours = true;
 	return table;
+}
+
+/*
+ * Open a table for a look, unless it is.  Returns NULL if it is gone, or is not
+ * one any more that may grow ahead.
+ */
+static Relation
+la_table_open(LaFilled *table)
+{
+	Relation	rel = table->rel;
+
+	if (rel)
+		return rel;
+	rel = RelationIdGetRelation(table->oid);
+	if (rel == NULL || rel->rd_rel->relfilenode == table->file)
+		return rel;
+	if (!la_extend_wanted(rel))
+	{
+		RelationClose(rel);
+		return NULL;
+	}
+
+	/* What is known of its pages is of another file. */
+	table->file = rel->rd_rel->relfilenode;
+	table->seen = InvalidBlockNumber;
+	table->growth.size = table->growth.target = InvalidBlockNumber;
+	table->growth.made = InvalidBlockNumber;
+	return rel;
+}
+
+static void
+la_table_close(const LaFilled *table, Relation rel)
+{
+	if (table->rel == NULL)
+		RelationClose(rel);
 }
 
 /*
@@ -100,13 +118,20 @@ static void
 la_tables_add_toast(LaFilledTables *filled, int which)
 {
 	LaFilled   *table = &filled->tables[which];
-	Oid			toast = table->rel->rd_rel->reltoastrelid;
 	Relation	rel;
+	Oid			toast;
 
-	if (table->has_toast || !OidIsValid(toast) || !la_toast_is_used(toast))
+	if (table->has_toast)
+		return;
+	rel = la_table_open(table);
+	if (rel == NULL)
+		return;
+	toast = rel->rd_rel->reltoastrelid;
+	la_table_close(table, rel);
+	if (!OidIsValid(toast) || !la_toast_is_used(toast))
 		return;
 	table->has_toast = true;
-	rel = la_tables_open(filled, toast);
+	rel = try_relation_open(toast, NoLock);
 	if (rel)
 		la_tables_keep(filled, rel);
 }
@@ -118,35 +143,46 @@ void
 la_tables_look(LaFilledTables *filled)
 {
 	LaFilled   *table;
+	Relation	rel;
 	BlockNumber target;
 
 	filled->rows++;
-	if (filled->ntables == 0)
+	if (filled->ntables == 0 ||
+		(filled->keeps_none && filled->rows % LA_LOOK_ROWS != 0))
 		return;
 	if (filled->next >= filled->ntables)
 		filled->next = 0;
 	if (filled->rows % LA_MANY_ROWS == 0)
 		la_tables_add_toast(filled, filled->next_toast++ % filled->ntables);
-	table = &filled->tables[filled->next++];
-	target = RelationGetTargetBlock(table->rel);
-	if (target == table->seen || target == InvalidBlockNumber)
+	table = &filled->tables[filled->next];
+	rel = la_table_open(table);
+	if (rel == NULL)
+	{
+		*table = filled->tables[--filled->ntables];
 		return;
-	table->seen = target;
-	filled->extensions -= la_extend_counters.extensions_total;
-	filled->pages -= la_extend_counters.pages_added_total;
-	la_heap_filled(table->rel, target, &table->growth);
-	filled->extensions += la_extend_counters.extensions_total;
-	filled->pages += la_extend_counters.pages_added_total;
+	}
+	filled->next++;
+	target = RelationGetTargetBlock(rel);
+	if (target != table->seen && target != InvalidBlockNumber)
+	{
+		table->seen = target;
+		filled->extensions -= la_extend_counters.extensions_total;
+		filled->pages -= la_extend_counters.pages_added_total;
+		la_heap_filled(rel, target, &table->growth);
+		filled->extensions += la_extend_counters.extensions_total;
+		filled->pages += la_extend_counters.pages_added_total;
+	}
+	la_table_close(table, rel);
 }
 
 /*
- * Give back what we have opened.
+ * Close what we have kept open.
  */
 void
 la_tables_close(LaFilledTables *filled)
 {
 	for (int i = 0; i < filled->ntables; i++)
 		if (filled->tables[i].is_ours)
-			la_tables_give_back(filled, filled->tables[i].rel);
+			relation_close(filled->tables[i].rel, NoLock);
 	filled->ntables = 0;
 }

@@ -11,15 +11,19 @@
 #define LA_FILLED_TABLES_H
 
 #include "extend/extend.h"
-#include "utils/resowner.h"
 
 /* After so many rows a table is looked at for a TOAST table in use. */
 #define LA_MANY_ROWS	64
 
+/* Where tables are opened for each look there is one every so many rows. */
+#define LA_LOOK_ROWS	4
+
 /* A table that a statement fills. */
 typedef struct LaFilled
 {
-	Relation	rel;
+	Relation	rel;			/* NULL: it is opened for each look */
+	Oid			oid;			/* then: which one it is */
+	Oid			file;			/* and its relfilenode at the last look */
 	BlockNumber seen;			/* its target page when last looked at */
 	LaGrowth	growth;
 	bool		is_ours;		/* opened by us */
@@ -29,8 +33,8 @@ typedef struct LaFilled
 typedef struct LaFilledTables
 {
 	MemoryContext context;		/* that lives as long as the statement */
-	ResourceOwner owner;		/* has what is opened by us; NULL: whoever is
-								 * the current one then */
+	bool		keeps_none;		/* of what we open: it is not known that the
+								 * statement has it open, too */
 	uint32		rows;			/* that it was asked for */
 	int64		extensions;		/* that were made for it */
 	int64		pages;			/* that were added by them */
@@ -42,8 +46,6 @@ typedef struct LaFilledTables
 } LaFilledTables;
 
 extern LaFilled *la_tables_add(LaFilledTables *filled, Relation rel);
-extern Relation la_tables_open(const LaFilledTables *filled, Oid relid);
-extern void la_tables_give_back(const LaFilledTables *filled, Relation rel);
 extern LaFilled *la_tables_keep(LaFilledTables *filled, Relation rel);
 extern void la_tables_look(LaFilledTables *filled);
 extern void la_tables_close(LaFilledTables *filled);

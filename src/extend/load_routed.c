@@ -16,9 +16,13 @@
  *					that can only say what slots are like
  *	slot made		it has none any more; emptying that slot is ours
  *	slot emptied	one of the partitions in use is looked at, as for INSERT
- *					(filled_tables.c); now and then some that were not in use
- *					yet
- *	end				what we have opened is closed
+ *					(filled_tables.c), but not for each row; now and then some
+ *					that were not in use yet
+ *	end				the partitioned table is closed
+ *
+ * Somebody else of this session, a cursor, may have a partition open as well,
+ * which cannot be told from COPY.  So none is kept open from one look to the
+ * next: nobody is refused to truncate it because of us.
  *
  * Pages go into the free space map, where COPY looks for them, with insert
  * states or without: those come and go as rows change between partitions.  They
@@ -93,7 +97,7 @@ la_routed_note(LaRouted *routed, Relation rel)
 }
 
 /*
- * Watch a partition that is in use.
+ * Watch a partition that is in use, and close it.
  */
 static void
 la_routed_watch(LaRouted *routed, Relation rel)
@@ -128,10 +132,10 @@ la_routed_find(LaRouted *routed)
 	SET_LOCKTAG_RELATION(tag, MyDatabaseId, partition);
 	if (!la_lock_is_held(&tag, RowExclusiveLock))
 		return;
-	rel = la_tables_open(&routed->filled, partition);
+	rel = try_relation_open(partition, NoLock);
 	if (rel && rel->rd_refcnt == 1)
 	{
-		la_tables_give_back(&routed->filled, rel);
+		relation_close(rel, NoLock);
 		return;
 	}
 	/* Those behind it have been looked at in this turn. */
@@ -141,7 +145,7 @@ la_routed_find(LaRouted *routed)
 	if (rel->rd_rel->relkind == RELKIND_PARTITIONED_TABLE)
 	{
 		la_routed_note(routed, rel);
-		la_tables_give_back(&routed->filled, rel);
+		relation_close(rel, NoLock);
 	}
 	else
 		la_routed_watch(routed, rel);
@@ -214,7 +218,7 @@ la_routed_begin(Oid relid)
 	routed = palloc0(sizeof(LaRouted));
 	routed->root = root;
 	routed->filled.context = context;
-	routed->filled.owner = CurrentResourceOwner;
+	routed->filled.keeps_none = true;
 	la_routed_note(routed, root);
 	MemoryContextSwitchTo(save);
 	if (root->rd_tableam == NULL)
@@ -225,7 +229,7 @@ la_routed_begin(Oid relid)
 }
 
 /*
- * It ends.  After an error what is open goes with its owner.
+ * It ends.  After an error the reference goes with its owner.
  */
 void
 la_routed_end(LaRouted *routed, bool is_good)
@@ -235,9 +239,6 @@ la_routed_end(LaRouted *routed, bool is_good)
 	if (routed->root->rd_tableam == &la_routed_am)
 		routed->root->rd_tableam = NULL;
 	if (is_good)
-	{
-		la_tables_close(&routed->filled);
 		relation_close(routed->root, NoLock);
-	}
 	MemoryContextDelete(routed->filled.context);
 }

@@ -16,10 +16,13 @@ from lookahead.servers import Server
 
 from conftest import NewCluster
 from extend_support import (
+    ROWS,
     answer,
     cluster_with_source,
     counters,
     new_session,
+    off,
+    on,
     pages,
     sound,
     tidy,
@@ -206,6 +209,56 @@ def test_partitions_that_go(loaded: Cluster, connection: Connection, server: Ser
         connection.execute(f"COPY filled FROM '{loaded.dir}/source.copy'")
     assert answer(connection, "filled") == answer(connection, "source")
     connection.execute("DROP TABLE filled; DROP FUNCTION pass")
+
+
+@pytest.mark.parametrize("how", ["TRUNCATE", "DROP TABLE"])
+def test_partition_that_a_cursor_has(
+    loaded: Cluster, connection: Connection, server: Server, how: str
+) -> None:
+    """A partition that is open, but not by COPY, goes as soon as it is closed."""
+    script(
+        connection,
+        f"""
+        {DEEPLY_PARTED};
+        ALTER TABLE filled_2 ALTER b SET STORAGE EXTERNAL
+        """,
+    )
+    connection.execute(
+        f"""
+        CREATE OR REPLACE FUNCTION closes() RETURNS trigger LANGUAGE plpgsql
+          SET pg_lookahead.heap_extend_size = 0 AS $$
+        DECLARE
+          c refcursor := 'reads';
+        BEGIN
+          CASE NEW.a
+            WHEN 65000 THEN
+              CLOSE c;
+              {how} filled_2;
+            WHEN 75000 THEN
+              IF to_regclass('filled_2') IS NOT NULL THEN
+                INSERT INTO filled_2 SELECT a + 200000, b FROM source;
+              END IF;
+            ELSE NULL;
+          END CASE;
+          RETURN NEW; END$$
+        """
+    )
+    connection.execute(
+        "CREATE TRIGGER closes BEFORE INSERT ON filled_1 FOR EACH ROW EXECUTE FUNCTION closes()"
+    )
+    with grows_on_15(connection, server), connection.transaction():
+        off(connection)
+        connection.execute("INSERT INTO filled_2 SELECT a + 200000, b FROM source")
+        connection.execute("INSERT INTO filled_2 VALUES (200000, repeat('x', 3000))")
+        on(connection)
+        connection.execute("DECLARE reads CURSOR FOR SELECT * FROM filled")
+        connection.execute("FETCH 1 FROM reads")
+        connection.execute(f"COPY filled FROM '{loaded.dir}/source.copy'")
+    assert answer(connection, "filled WHERE a < 200000") == answer(connection, "source")
+    late = value(connection, "SELECT count(*) FROM filled WHERE a >= 200000")
+    assert late == (ROWS if how == "TRUNCATE" else 0)
+    sound(connection, *PARTS)
+    connection.execute("DROP TABLE filled; DROP FUNCTION closes")
 
 
 def test_large_values_into_partitions(
