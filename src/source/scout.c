@@ -167,8 +167,8 @@ la_type_is_plain(Oid typid)
 
 /*
  * Is it of a built-in type that has nothing inside, as can be told without
- * asking a catalog?  One may be locked, by VACUUM FULL, say, and the query would
- * wait for that in the middle.
+ * asking a catalog?  One may be locked, by VACUUM FULL, say, and the query
+ * would wait for that in the middle.
  */
 static bool
 la_is_common_type(Form_pg_attribute attr)
