@@ -266,7 +266,10 @@ la_row_stored(Relation rel)
 		 la_recent[i].target == target))
 		return;
 	if (la_recent[i].file != file)
+	{
 		la_growth_init(&la_recent[i].growth);
+		la_recent[i].growth.is_row = true;
+	}
 	la_recent[i].file = file;
 	la_recent[i].target = target;
 	if (la_extend_wanted(rel))

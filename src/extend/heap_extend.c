@@ -59,6 +59,12 @@
 /* The pages ahead are few when less than this part of a step is left. */
 #define LA_EXTEND_LEAD			2
 
+/*
+ * A statement for one row takes this long for it, in microseconds, and begins
+ * nothing more then: its locks are held, and its client waits for the row.
+ */
+#define LA_ROW_US				20000
+
 /* The end of a table that was looked at last, see la_keep_ahead(). */
 static struct
 {
@@ -154,6 +160,7 @@ la_growth_init(LaGrowth *growth)
 {
 	growth->size = growth->target = growth->made = InvalidBlockNumber;
 	growth->ring = NULL;
+	growth->is_row = false;
 	growth->alone = 0;
 }
 
@@ -188,6 +195,7 @@ la_grow(Relation rel, BlockNumber nblocks, uint32 npages, LaSpaceWhen when,
 		.when = when,
 		.left = left,
 		.unbuffered = !la_fills_alone(growth),
+		.within_us = growth->is_row ? LA_ROW_US : 0,
 	};
 
 	if (!la_space_add(rel, nblocks, &request, space))

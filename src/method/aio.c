@@ -213,7 +213,10 @@ la_aio_start(LaWindow *window, const LaRun *run)
 
 	/* The session may have said so since the window was opened. */
 	if (la_damage_is_accepted())
+	{
+		window->counters->blocks_dropped_total += run->nblocks;
 		return;
+	}
 
 	if (!aio->in_batch)
 	{

@@ -27,7 +27,7 @@
  * A scout of a B-tree starts from the beginning, too, and takes LA_ENTRY_NS for
  * each entry to come to where the scan is, if the leaf pages are in memory.  So
  * a scan that begins to wait after many entries, and then now and then, must
- * have lost as much; leaf_items.c has no way to go.
+ * have lost as much since; leaf_items.c has no way to go.
  *
  * Copyright (c) 2026, the pg_lookahead authors
  *
@@ -100,20 +100,25 @@ la_index_ahead_enter(LaIndexScan *scan, LaScanState state)
  * See the file header.
  */
 static bool
-la_am_is_worth_it(const LaIndexScan *scan)
+la_am_is_worth_it(LaIndexScan *scan)
 {
+	int64		way = scan->target.position;
 	int64		cost;
 
-	if (scan->is_dear)
-		cost = scan->am_cpu_ns;
-	else if (scan->target.position <= LA_FREE_ENTRIES ||
-			 (scan->scout && scan->scout->state != LA_SCOUT_CLOSED) ||
-			 la_leaf_items_are_better(&scan->target))
+	if (la_pace_at_once(&scan->pace))
 		return true;
-	else
-		cost = (scan->target.position - LA_FREE_ENTRIES) * LA_ENTRY_NS;
+	if (scan->is_dear)
+		return scan->wait_ns >= scan->am_cpu_ns;
 
-	return la_pace_at_once(&scan->pace) || scan->wait_ns >= cost;
+	if (scan->scout && scan->scout->state != LA_SCOUT_CLOSED)
+		way = Max(way - scan->scout->position, scan->scout->position - way);
+	if (way <= LA_FREE_ENTRIES || la_leaf_items_are_better(&scan->target))
+		return true;
+	cost = (way - LA_FREE_ENTRIES) * LA_ENTRY_NS;
+	if (scan->wait_ns < cost)
+		return false;
+	scan->wait_ns -= cost;
+	return true;
 }
 
 /*

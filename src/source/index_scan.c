@@ -90,6 +90,15 @@
  */
 #define LA_HELPED_SKIP		32
 
+/* Looks at it in a row that found it waiting, before it is seen closely again. */
+#define LA_HELPED_WAITS		3
+
+/* A wait that was not timed takes as long, in nanoseconds, about. */
+#define LA_USUAL_WAIT_NS	100000
+
+/* Of a dear scan's account this part is forgotten at each start. */
+#define LA_DEAR_DIVISOR		32
+
 /* Gaps in a row that read nothing, after which the clock is not looked at. */
 #define LA_HITS_UNCLOCKED	2
 
@@ -211,8 +220,9 @@ la_open_gap(LaIndexScan *scan)
 	 * a quiet scan it is enough to hear that it has slept at all, and of one
 	 * that is helped that it has since we asked last.
 	 */
-	if (!la_is_quiet(scan) && !scan->gap_is_helped &&
-		(la_sleeps_are_stale || scan->gap_reads != scan->reads_seen))
+	if (!la_is_quiet(scan) &&
+		(la_sleeps_are_stale ||
+		 (!scan->gap_is_helped && scan->gap_reads != scan->reads_seen)))
 		(void) la_has_slept();
 	if (scan->gap_clocked)
 		INSTR_TIME_SET_CURRENT(scan->gap_start);
@@ -254,8 +264,9 @@ la_judge_gap(LaIndexScan *scan)
 		slept = (ns >= LA_WAIT_MIN_NS ||
 				 (scan->gap_timed && !scan->gap_clocked)) && la_has_slept();
 	waited = slept && !is_vague;
-	if (waited && scan->state == LA_SCAN_WATCHING)
-		scan->wait_ns += Max(ns, LA_WAIT_MIN_NS);
+	if (waited && scan->state == LA_SCAN_WATCHING &&
+		!(scan->is_dear && ParallelContextActive()))
+		scan->wait_ns += ns > 0 ? ns : LA_USUAL_WAIT_NS;
 
 	/*
 	 * While looking ahead every block counts: what "aio" and "worker" have
@@ -271,7 +282,11 @@ la_judge_gap(LaIndexScan *scan)
 		if (scan->state == LA_SCAN_LOOKING)
 			la_index_ahead_enter(scan, LA_SCAN_IDLE);
 		else
+		{
 			turn = true;
+			if (!scan->is_dear)
+				scan->wait_ns += scan->pace.waited_ns;
+		}
 	}
 
 	if (scan->state == LA_SCAN_LOOKING)
@@ -282,7 +297,16 @@ la_judge_gap(LaIndexScan *scan)
 	}
 
 	/* Of more than one, the rest of the plan may have read some. */
-	if (la_blocks_read() - scan->gap_reads == 1 && !scan->gap_is_helped)
+	if (scan->gap_is_helped)
+	{
+		scan->helped_waits = waited ? scan->helped_waits + 1 : 0;
+		if (scan->helped_waits >= LA_HELPED_WAITS)
+		{
+			scan->helped_waits = 0;
+			la_pace_doubt(&scan->pace);
+		}
+	}
+	else if (la_blocks_read() - scan->gap_reads == 1)
 		la_pace_saw_read(&scan->pace, waited);
 
 	/* From the first read on we want to know who sleeps. */
@@ -640,6 +664,10 @@ la_index_scan_runs(LaIndexScan *scan)
 		la_followed_runs(&scan->target.leaf->base);
 	la_followed_runs(&scan->base);
 	scan->reads_told = scan->reads_seen = la_blocks_read();
+	if (!scan->pace.is_paused)
+		la_pace_interrupted(&scan->pace);
+	if (scan->target.leaf != NULL && !scan->target.leaf->pace.is_paused)
+		la_pace_interrupted(&scan->target.leaf->pace);
 }
 
 /*
@@ -673,6 +701,14 @@ la_index_scan_restart(LaIndexScan *scan)
 	scan->quiet_skip = LA_QUIET_SKIP;
 	scan->start_wanted = false;
 	scan->gap_is_helped = false;
+	scan->helped_waits = 0;
+	if (scan->is_dear)
+	{
+		scan->wait_ns -= scan->wait_ns / LA_DEAR_DIVISOR;
+		scan->am_cpu_ns -= scan->am_cpu_ns / LA_DEAR_DIVISOR;
+	}
+	else
+		scan->wait_ns = 0;
 	if (scan->target.leaf != NULL)
 		la_leaf_scan_restart(scan->target.leaf, scan->desc);
 }
@@ -790,6 +826,7 @@ la_index_scan_resume(LaFollowed *followed, bool client_was_waited_for)
 	LaIndexScan *scan = (LaIndexScan *) followed;
 	int64		nreads = la_blocks_read() - scan->away_reads;
 
+	la_sleeps_are_stale = true;
 	scan->reads_told += nreads;
 	scan->reads_seen += nreads;
 	if (client_was_waited_for && !scan->pace.is_paused)

@@ -19,7 +19,7 @@
 
 /*
  * All changes go through la_index_ahead_enter(), which asserts them, but for
- * the last one, at the end of the query.
+ * the last one, at the end of the query or of its node.
  */
 typedef enum LaScanState
 {
@@ -81,6 +81,7 @@ typedef struct LaIndexScan
 	bool		gap_is_others;	/* the block is there: who waits waits for what
 								 * the rest of the plan does */
 	bool		gap_is_helped;	/* who waits does so here or in skipped calls */
+	int			helped_waits;	/* such gaps in a row that waited */
 	bool		has_read;		/* some block of this (re)scan was read */
 	int			cached;			/* gaps in a row without a read, saturating */
 	int			hits;			/* the same, of gaps with the clock */
@@ -95,8 +96,9 @@ typedef struct LaIndexScan
 	instr_time	gap_start;
 
 	/*
-	 * What was waited for, and what the access method cost, if it is dear, of
-	 * all times that the scan ran and was watched: see la_am_is_worth_it().
+	 * What was waited for, and what the access method cost, if it is dear,
+	 * while the scan was watched: see la_am_is_worth_it().  Of a dear one all
+	 * times count that it was started, those long ago less.
 	 */
 	int64		wait_ns;
 	int64		am_cpu_ns;

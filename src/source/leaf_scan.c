@@ -792,6 +792,8 @@ la_leaf_scan_cross(LaLeafScan *leaf, amgettuple_function ask,
 			crossing.slept = la_has_slept();
 		crossing.waited = crossing.slept && !is_quiet;
 	}
+	else if (crossing.missed)
+		la_sleeps_are_stale = true;
 	la_leaf_moved(leaf, direction,
 				  desc->parallel_scan != NULL ||
 				  (ScanDirectionIsForward(direction) ?

@@ -174,19 +174,17 @@ la_pace_is_unaided(const LaPace *pace)
 }
 
 /*
- * Does the kernel read ahead for this scan, as far as was seen?  Then nothing
- * begins before a trial of it has ended, or its pattern changes, and what
- * happens meanwhile need not be seen block by block.
+ * Does the kernel read ahead for this scan, as far as was seen lately?  Then
+ * nothing begins before a trial of it has ended, and what happens meanwhile
+ * need not be seen block by block.  Until la_pace_doubt().
  */
 bool
 la_pace_is_helped(const LaPace *pace)
 {
 	if (pace->start_after == 0 || pace->trial > LA_TRIAL_WATCH ||
-		pace->moves < LA_SHARE_MOVES || !la_pace_is_sequential(pace))
+		pace->seen < LA_UNAIDED_READS || !la_pace_is_sequential(pace))
 		return false;
-	return pace->grant == LA_GRANT_SPENT ||
-		(pace->reads >= LA_UNAIDED_READS &&
-		 pace->wait_share < LA_HELPED_SHARE);
+	return pace->grant == LA_GRANT_SPENT || pace->wait_share < LA_HELPED_SHARE;
 }
 
 static void
@@ -216,6 +214,15 @@ la_share(int *share, bool yes, int moves)
 }
 
 /*
+ * It is not certain any more that the kernel helps: let it be seen again.
+ */
+void
+la_pace_doubt(LaPace *pace)
+{
+	pace->seen = 0;
+}
+
+/*
  * While watching, the scan has read one block: what does that say of the
  * kernel's help?  To be called only if nothing else was read meanwhile, by the
  * rest of the plan, say: the wait may have been for that.
@@ -223,6 +230,8 @@ la_share(int *share, bool yes, int moves)
 void
 la_pace_saw_read(LaPace *pace, bool waited)
 {
+	if (pace->seen < LA_UNAIDED_READS)
+		pace->seen++;
 	if (pace->grant != LA_GRANT_UNSEEN)
 		return;
 	if (pace->reads < LA_UNAIDED_UPWARD)
@@ -249,13 +258,13 @@ la_pace_moved(LaPace *pace, BlockNumber blkno)
 	distance = blkno > pace->last ? blkno - pace->last : pace->last - blkno;
 	pace->last = blkno;
 
-	/* Of several moves in one no more is to be seen than that one was far. */
+	/* Of several moves in one the pattern is not to be seen. */
 	if (pace->unseen > 0)
 	{
 		if (distance >= (BlockNumber) pace->unseen * LA_NEAR_BLOCKS)
 		{
 			pace->origin = pace->highest = pace->lowest = blkno;
-			la_share(&pace->near_share, false, Max(pace->moves, 1));
+			la_pace_doubt(pace);
 		}
 		pace->unseen = 0;
 		pace->highest = Max(pace->highest, blkno);
@@ -369,6 +378,7 @@ la_pace_clock(LaPace *pace, int64 now_ns, int64 busy_ns)
 			}
 			/* It may have taken longer: we look at some blocks only. */
 			pace->watch_ns = took * LA_TRIAL_LENGTH / pace->trial_reads;
+			pace->waited_ns = took - busy;
 			pace->distance = pace->max_distance;
 			la_pace_enter_trial(pace, LA_TRIAL_LOOK_RAMP);
 			pace->trial_start_ns = now_ns;

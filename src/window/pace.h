@@ -60,6 +60,7 @@ typedef struct LaPace
 
 	/* the grant */
 	LaGrant		grant;
+	int			seen;			/* reads since the last doubt, saturating */
 	int			reads;			/* seen while watching, saturating */
 	int			wait_share;		/* of these, waited for; of LA_SHARE */
 	int			granted;		/* blocks left of LA_GRANT_LENGTH */
@@ -76,6 +77,7 @@ typedef struct LaPace
 	int64		paused_ns;
 	int64		paused_busy_ns;
 	int64		watch_ns;		/* what WATCH measured */
+	int64		waited_ns;		/* for so much of it the scan waited */
 
 	/* while watching */
 	int			switches;		/* block switches seen, saturating */
@@ -107,6 +109,7 @@ extern bool la_pace_at_once(const LaPace *pace);
 extern void la_pace_waited(LaPace *pace);
 extern void la_pace_deepen(LaPace *pace);
 extern bool la_pace_is_helped(const LaPace *pace);
+extern void la_pace_doubt(LaPace *pace);
 extern bool la_pace_wants_probe(LaPace *pace);
 extern bool la_pace_probed(LaPace *pace, bool waited);
 extern bool la_pace_filled(LaPace *pace, int nblocks, int nreads);

@@ -184,6 +184,7 @@ def test_damage_is_accepted_in_the_middle(
                 found += rows(connection, "FETCH ALL FROM c")
                 connection.execute("COMMIT")
             issued[accepted] = change.blocks_issued
+            assert (change.blocks_dropped > 0) == (accepted == "on")
             assert sorted(row[0] for row in found) == list(range(1, 1501))
         assert 0 < issued["on"] < issued["off"] / 2
     cluster.close()
