@@ -90,7 +90,7 @@
  */
 #define LA_HELPED_SKIP		32
 
-/* Looks at it in a row that found it waiting, before it is seen closely again. */
+/* Looks in a row that found it waiting, before it is seen closely again. */
 #define LA_HELPED_WAITS		3
 
 /* A wait that was not timed takes as long, in nanoseconds, about. */
