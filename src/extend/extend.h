@@ -95,7 +95,6 @@ typedef struct LaSpaceRequest
 	BlockNumber left;			/* for lack of room, or invalid */
 	bool		keep;			/* the caller knows what to do with them */
 	bool		unbuffered;		/* 15: to be read when they are used */
-	int			within_us;		/* as many as come in this time; 0: all */
 } LaSpaceRequest;
 
 /* A run of pages that were added. */
@@ -119,7 +118,7 @@ typedef struct LaGrowth
 	BlockNumber size;			/* its pages when looked at last, or invalid */
 	BlockNumber target;			/* where rows went then, or invalid */
 	BufferAccessStrategy ring;	/* buffers that pages are filled in, or NULL */
-	bool		is_row;			/* rows come by statements of their own */
+	bool		is_row;			/* the statement has brought few rows */
 	BlockNumber made;			/* the last page made for us, or invalid */
 	int			alone;			/* times in a row that the table ended with
 								 * that when more were made */

@@ -166,6 +166,7 @@ la_tables_look(LaFilledTables *filled)
 	if (target != table->seen && target != InvalidBlockNumber)
 	{
 		table->seen = target;
+		table->growth.is_row = filled->rows < LA_MANY_ROWS;
 		filled->extensions -= la_extend_counters.extensions_total;
 		filled->pages -= la_extend_counters.pages_added_total;
 		la_heap_filled(rel, target, &table->growth);

@@ -60,10 +60,11 @@
 #define LA_EXTEND_LEAD			2
 
 /*
- * A statement for one row takes this long for it, in microseconds, and begins
- * nothing more then: its locks are held, and its client waits for the row.
+ * Pages that a statement which has brought few rows adds at a time.  For each
+ * another may have to be written out, while locks are held and a client waits.
+ * The server adds as many for one row, when others wait to add some.
  */
-#define LA_ROW_US				20000
+#define LA_ROW_BLOCKS			64
 
 /* The end of a table that was looked at last, see la_keep_ahead(). */
 static struct
@@ -190,12 +191,11 @@ la_grow(Relation rel, BlockNumber nblocks, uint32 npages, LaSpaceWhen when,
 		BlockNumber left, LaGrowth *growth, LaSpace *space)
 {
 	LaSpaceRequest request = {
-		.npages = npages,
+		.npages = growth->is_row ? Min(npages, LA_ROW_BLOCKS) : npages,
 		.ring = growth->ring,
 		.when = when,
 		.left = left,
 		.unbuffered = !la_fills_alone(growth),
-		.within_us = growth->is_row ? LA_ROW_US : 0,
 	};
 
 	if (!la_space_add(rel, nblocks, &request, space))

@@ -92,7 +92,6 @@ typedef struct LaSpaceRun
 	Relation	rel;
 	BlockNumber nblocks;		/* size that the caller has seen, or we */
 	LaSpaceRequest request;
-	instr_time	start;
 	bool		may_be_used;	/* to be returned, but for what is used */
 	LaSpace		space;
 } LaSpaceRun;
@@ -126,22 +125,6 @@ la_lock_end(LaSpaceRun *run)
 		return false;
 	}
 	return true;
-}
-
-/*
- * Is the time over that the caller has?  Other pages may have to be written out
- * for those that are added, each of which may take as long as a commit.
- */
-static bool
-la_is_late(const LaSpaceRun *run)
-{
-	instr_time	now;
-
-	if (run->request.within_us == 0)
-		return false;
-	INSTR_TIME_SET_CURRENT(now);
-	INSTR_TIME_SUBTRACT(now, run->start);
-	return INSTR_TIME_GET_MICROSEC(now) >= run->request.within_us;
 }
 
 #if LA_HAVE_EXTEND_BY
@@ -207,7 +190,7 @@ la_add_pages(LaSpaceRun *run)
 		}
 
 		left -= Min(left, got);
-		if (got < LA_FEW_PAGES || la_is_late(run) ||
+		if (got < LA_FEW_PAGES ||
 			(run->space.npages >= LA_EXTEND_MIN_BLOCKS && left > 0 &&
 			 !la_end_is_free(rel)))
 			return;
@@ -254,7 +237,7 @@ la_zero_pages(const LaSpaceRun *run, uint32 npages)
 		INSTR_TIME_SET_CURRENT(now);
 		INSTR_TIME_SUBTRACT(now, start);
 		if (INSTR_TIME_GET_MICROSEC(now) >= LA_ZERO_US &&
-			(InterruptPending || la_is_waited_for(run->rel) || la_is_late(run)))
+			(InterruptPending || la_is_waited_for(run->rel)))
 			return;
 	}
 }
@@ -422,7 +405,6 @@ la_space_add(Relation rel, BlockNumber nblocks, const LaSpaceRequest *request,
 	run.rel = rel;
 	run.nblocks = nblocks;
 	run.request = *request;
-	INSTR_TIME_SET_CURRENT(run.start);
 
 	if (!la_guard_run_once(la_add_body, &run))
 	{

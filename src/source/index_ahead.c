@@ -26,8 +26,8 @@
  *
  * A scout of a B-tree starts from the beginning, too, and takes LA_ENTRY_NS for
  * each entry to come to where the scan is, if the leaf pages are in memory.  So
- * a scan that begins to wait after many entries, and then now and then, must
- * have lost as much since; leaf_items.c has no way to go.
+ * a scan that begins to wait after many entries must have lost as much since a
+ * scout was sent last, or since its start; leaf_items.c has no way to go.
  *
  * Copyright (c) 2026, the pg_lookahead authors
  *
@@ -100,10 +100,9 @@ la_index_ahead_enter(LaIndexScan *scan, LaScanState state)
  * See the file header.
  */
 static bool
-la_am_is_worth_it(LaIndexScan *scan)
+la_am_is_worth_it(const LaIndexScan *scan)
 {
 	int64		way = scan->target.position;
-	int64		cost;
 
 	if (la_pace_at_once(&scan->pace))
 		return true;
@@ -114,11 +113,7 @@ la_am_is_worth_it(LaIndexScan *scan)
 		way = Max(way - scan->scout->position, scan->scout->position - way);
 	if (way <= LA_FREE_ENTRIES || la_leaf_items_are_better(&scan->target))
 		return true;
-	cost = (way - LA_FREE_ENTRIES) * LA_ENTRY_NS;
-	if (scan->wait_ns < cost)
-		return false;
-	scan->wait_ns -= cost;
-	return true;
+	return scan->wait_ns >= (way - LA_FREE_ENTRIES) * LA_ENTRY_NS;
 }
 
 /*
@@ -348,6 +343,8 @@ la_index_ahead_start(LaIndexScan *scan)
 			 scan->target.position < scan->reopen_at)
 		return false;
 
+	if (!scan->is_dear)
+		scan->wait_ns = 0;		/* what it has lost is spent */
 	la_seek_again(scan);
 	la_index_ahead_enter(scan, LA_SCAN_LOOKING);
 	(void) la_fill(scan);

@@ -85,10 +85,12 @@
 #define LA_SPARSE_READS		3
 
 /*
- * Calls that go by between two looks at a scan that the kernel reads ahead for.
- * A change of its pattern is to be noticed soon.
+ * Calls that go by between two looks at a scan that the kernel reads ahead for;
+ * fewer if more blocks than this were read in them.  A change of its pattern is
+ * to be noticed soon.
  */
 #define LA_HELPED_SKIP		32
+#define LA_HELPED_FEW		8
 
 /* Looks in a row that found it waiting, before it is seen closely again. */
 #define LA_HELPED_WAITS		3
@@ -218,14 +220,29 @@ la_open_gap(LaIndexScan *scan)
 	/*
 	 * What was slept before, for an index page, say, is not this block's.  Of
 	 * a quiet scan it is enough to hear that it has slept at all, and of one
-	 * that is helped that it has since we asked last.
+	 * that is helped that it has since we asked last, unless it has: then it
+	 * must be seen whether it does so at each block.
 	 */
-	if (!la_is_quiet(scan) &&
-		(la_sleeps_are_stale ||
-		 (!scan->gap_is_helped && scan->gap_reads != scan->reads_seen)))
+	if (la_sleeps_are_stale ||
+		(scan->gap_is_helped ? scan->helped_waits > 0 :
+		 !la_is_quiet(scan) && scan->gap_reads != scan->reads_seen))
 		(void) la_has_slept();
 	if (scan->gap_clocked)
 		INSTR_TIME_SET_CURRENT(scan->gap_start);
+}
+
+/*
+ * A scan that the kernel reads ahead for has read a block.  Does it really?
+ */
+static inline void
+la_judge_help(LaIndexScan *scan, bool waited)
+{
+	scan->helped_waits = waited ? scan->helped_waits + 1 : 0;
+	if (scan->helped_waits >= LA_HELPED_WAITS)
+	{
+		scan->helped_waits = 0;
+		la_pace_doubt(&scan->pace);
+	}
 }
 
 /*
@@ -285,7 +302,7 @@ la_judge_gap(LaIndexScan *scan)
 		{
 			turn = true;
 			if (!scan->is_dear)
-				scan->wait_ns += scan->pace.waited_ns;
+				scan->wait_ns = Max(scan->wait_ns, scan->pace.waited_ns);
 		}
 	}
 
@@ -297,17 +314,13 @@ la_judge_gap(LaIndexScan *scan)
 	}
 
 	/* Of more than one, the rest of the plan may have read some. */
-	if (scan->gap_is_helped)
+	if (la_blocks_read() - scan->gap_reads == 1)
 	{
-		scan->helped_waits = waited ? scan->helped_waits + 1 : 0;
-		if (scan->helped_waits >= LA_HELPED_WAITS)
-		{
-			scan->helped_waits = 0;
-			la_pace_doubt(&scan->pace);
-		}
+		if (scan->gap_is_helped)
+			la_judge_help(scan, waited);
+		else
+			la_pace_saw_read(&scan->pace, waited);
 	}
-	else if (la_blocks_read() - scan->gap_reads == 1)
-		la_pace_saw_read(&scan->pace, waited);
 
 	/* From the first read on we want to know who sleeps. */
 	if (missed)
@@ -421,13 +434,11 @@ static inline void
 la_judge_skipped(LaIndexScan *scan)
 {
 	int64		nreads = la_blocks_read() - scan->reads_seen;
-	bool		may_be_ours;
 
 	if (nreads == 0)
 		return;
 	scan->reads_seen += nreads;
-	may_be_ours = la_sleeps_are_stale;
-	if ((la_has_slept() && !may_be_ours) || nreads >= LA_SPARSE_READS)
+	if (la_has_slept() || nreads >= LA_SPARSE_READS)
 		scan->cached = 0;
 	else
 		scan->cached = Min(scan->cached, LA_SPARSE_AFTER);
@@ -457,6 +468,9 @@ la_turn_skip(LaIndexScan *scan)
 	if (!scan->skip_turn)
 	{
 		scan->gap_is_helped = is_helped;
+		scan->helped_skip =
+			la_blocks_read() - scan->reads_seen > LA_HELPED_FEW ?
+			LA_HELPED_FEW : LA_HELPED_SKIP;
 		if (!has_lost && !is_quiet && !is_helped)
 			la_judge_skipped(scan);
 		return 0;
@@ -469,7 +483,7 @@ la_turn_skip(LaIndexScan *scan)
 		scan->quiet_skip = Min(scan->quiet_skip * 2, LA_MAX_SKIP);
 	}
 	else if (is_helped)
-		nskip = LA_HELPED_SKIP;
+		nskip = Max(scan->helped_skip, LA_HELPED_FEW);
 	else
 		nskip = LA_SPARSE_SKIP;
 	nskip = la_leaf_may_skip(scan->target.leaf, scan->desc,
@@ -826,7 +840,8 @@ la_index_scan_resume(LaFollowed *followed, bool client_was_waited_for)
 	LaIndexScan *scan = (LaIndexScan *) followed;
 	int64		nreads = la_blocks_read() - scan->away_reads;
 
-	la_sleeps_are_stale = true;
+	if (client_was_waited_for)
+		la_sleeps_are_stale = true;
 	scan->reads_told += nreads;
 	scan->reads_seen += nreads;
 	if (client_was_waited_for && !scan->pace.is_paused)

@@ -82,6 +82,7 @@ typedef struct LaIndexScan
 								 * the rest of the plan does */
 	bool		gap_is_helped;	/* who waits does so here or in skipped calls */
 	int			helped_waits;	/* such gaps in a row that waited */
+	int			helped_skip;	/* calls to skip next, if it is helped */
 	bool		has_read;		/* some block of this (re)scan was read */
 	int			cached;			/* gaps in a row without a read, saturating */
 	int			hits;			/* the same, of gaps with the clock */

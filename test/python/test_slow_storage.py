@@ -29,6 +29,7 @@ from support import (
     evict_tablespaces,
     gained,
     look_ahead_of,
+    plan_nodes,
     require_node,
     rows,
     script,
@@ -385,6 +386,47 @@ def test_the_kernel_reads_ahead(slow: Cluster, joined: bool) -> None:
         with gained(connection) as change:
             assert rows(connection, query) == [(300,)]
         assert change.blocks_issued == 0
+
+
+# Rows in the order of the index, many to a page, and after them in the index rows in no order, each
+# on a page of its own.  In the file those come first: the kernel is not to read them, too.
+LATE_ORDERED = 110_000
+LATE_SCATTERED = 1000
+LATE = f"""
+SET pg_lookahead.heap_extend_size = 0;
+CREATE TABLE late (LIKE far) WITH (autovacuum_enabled = off) TABLESPACE slow;
+ALTER TABLE late ALTER f SET STORAGE plain;
+INSERT INTO late SELECT i, repeat('x', 8100)
+  FROM generate_series({LATE_ORDERED} + 1, {LATE_ORDERED} + {LATE_SCATTERED}) i
+ ORDER BY md5(i::text);
+INSERT INTO late SELECT i, 'x' FROM generate_series(1, {LATE_ORDERED}) i;
+CREATE INDEX late_a ON late (a) TABLESPACE slow;
+VACUUM late
+"""
+
+
+@pytest.mark.parametrize("cached", [False, True])
+def test_order_that_ends(slow: Cluster, cached: bool) -> None:
+    """The kernel reads ahead, or all is in shared buffers, until a scout has a long way."""
+    query = "SELECT count(f) FROM (SELECT f FROM late ORDER BY a OFFSET 0) s"
+    with connect(slow) as connection:
+        if value(connection, "SELECT to_regclass('late')") is None:
+            script(connection, LATE)
+    make_cold(slow)
+    with LogWatch(slow), connect(slow) as connection:
+        settings(connection, **INDEX_SCANS)
+        assert rows(connection, "SELECT count(*) FROM few") == [(100,)]
+        require_node(connection, query, "Index Scan", "late_a")
+        if cached:
+            first = f"SELECT count(f) FROM (SELECT f FROM late ORDER BY a LIMIT {LATE_ORDERED}) s"
+            settings(connection, pg_lookahead__enabled="off")
+            assert rows(connection, first) == [(LATE_ORDERED,)]
+            [top, *_] = plan_nodes(connection, first, ", ANALYZE, BUFFERS")
+            assert top["Shared Read Blocks"] == 0
+            settings(connection, pg_lookahead__enabled="on")
+        with gained(connection) as change:
+            assert rows(connection, query) == [(LATE_ORDERED + LATE_SCATTERED,)]
+        assert change.blocks_issued + change.blocks_dropped >= 0.7 * LATE_SCATTERED, change
 
 
 def test_the_kernel_reads_leaf_pages_ahead(slow: Cluster) -> None:

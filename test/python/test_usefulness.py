@@ -16,7 +16,6 @@ from support import (
     cold,
     connect,
     gained,
-    ice_cold,
     plan_nodes,
     require_node,
     rows,
@@ -218,41 +217,3 @@ def test_in_the_order_of_the_table(cluster: Cluster, variant: Variant) -> None:
         assert change.blocks_wasted <= MAX_WASTED * change.blocks_issued, change
         if before is not None and after is not None:
             assert 0 < after - before <= change.blocks_issued / 4, (before, after, change)
-
-
-# Rows in index order, many to a page, and then rows in no order, each on a page of its own.  Those
-# lie in front of the others, where the kernel does not read ahead.
-TWO_PARTS = """
-CREATE TABLE two_parts (a int, filler text) WITH (fillfactor = 50);
-ALTER TABLE two_parts ALTER filler SET STORAGE PLAIN;
-INSERT INTO two_parts SELECT i, repeat('x', 4000)
-  FROM generate_series({ordered} + 1, {ordered} + 4000) i ORDER BY md5(i::text);
-INSERT INTO two_parts SELECT i, repeat('x', 20) FROM generate_series(1, {ordered}) i;
-CREATE INDEX two_parts_a ON two_parts (a);
-VACUUM (FREEZE, ANALYZE) two_parts
-"""
-
-
-@pytest.mark.parametrize("cached", [False, True])
-def test_order_that_ends(cluster: Cluster, cached: bool) -> None:
-    """The kernel reads ahead, or all is cached; then that is over, and look-ahead has to begin.
-
-    Where the scan has a long way behind it: the scout may go that only after some waits.
-    """
-    ordered = 150_000
-    query = "SELECT a, length(filler) FROM two_parts ORDER BY a"
-    with connect(cluster) as connection:
-        script(connection, "DROP TABLE IF EXISTS two_parts")
-        script(connection, TWO_PARTS.format(ordered=ordered))
-        settings(connection, **INDEX_SCANS, enable_sort="off", pg_lookahead__start_after=8)
-        require_node(connection, query, "Index Scan", "two_parts_a")
-        ice_cold(cluster, connection, "two_parts")
-        if cached:
-            settings(connection, pg_lookahead__enabled="off")
-            rows(connection, f"{query} LIMIT {ordered}")
-            settings(connection, pg_lookahead__enabled="on")
-        with gained(connection) as change:
-            found = rows(connection, query)
-        assert found == [(i, 20 if i <= ordered else 4000) for i in range(1, ordered + 4001)]
-        assert change.blocks_issued >= 3000, change
-        script(connection, "DROP TABLE two_parts")
