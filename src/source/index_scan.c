@@ -826,6 +826,15 @@ la_index_scan_pause(LaFollowed *followed)
 	if (scan->gap_open)
 		la_close_gap(scan);		/* a client that fetches row by row */
 	la_index_ahead_pause(scan);
+
+	/* How long this run was is told by all blocks, seen or not. */
+	if (scan->state == LA_SCAN_WATCHING)
+	{
+		int64		nreads = la_blocks_read() - scan->reads_told;
+
+		la_pace_skipped(&scan->pace, nreads);
+		scan->reads_told += nreads;
+	}
 	if (la_pace_run_ends(&scan->pace))
 		la_pace_pause(&scan->pace, la_wall_ns(), la_busy_ns());
 	scan->away_reads = la_blocks_read();
@@ -840,8 +849,15 @@ la_index_scan_resume(LaFollowed *followed, bool client_was_waited_for)
 	LaIndexScan *scan = (LaIndexScan *) followed;
 	int64		nreads = la_blocks_read() - scan->away_reads;
 
+	/* Of a helped scan what is slept from here on counts, seen or not. */
 	if (client_was_waited_for)
-		la_sleeps_are_stale = true;
+	{
+		if (scan->state == LA_SCAN_WATCHING && scan->has_read &&
+			la_pace_is_helped(&scan->pace))
+			(void) la_has_slept();
+		else
+			la_sleeps_are_stale = true;
+	}
 	scan->reads_told += nreads;
 	scan->reads_seen += nreads;
 	if (client_was_waited_for && !scan->pace.is_paused)

@@ -323,6 +323,17 @@ la_pace_read(LaPace *pace, int nreads, bool waited)
 }
 
 /*
+ * Blocks were read that were not looked at.  The time can be asked for with the
+ * next that is.
+ */
+void
+la_pace_skipped(LaPace *pace, int64 nreads)
+{
+	if (pace->trial != LA_TRIAL_NONE)
+		pace->trial_reads += nreads;
+}
+
+/*
  * Does it take more than so many tenths of the time that it took without
  * look-ahead?  Then a trial need not go on to its end.
  */

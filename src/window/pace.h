@@ -98,6 +98,7 @@ extern void la_pace_init(LaPace *pace, int start_after, int max_distance,
 extern void la_pace_moved(LaPace *pace, BlockNumber blkno);
 extern void la_pace_saw_read(LaPace *pace, bool waited);
 extern bool la_pace_read(LaPace *pace, int nreads, bool waited);
+extern void la_pace_skipped(LaPace *pace, int64 nreads);
 extern bool la_pace_clock(LaPace *pace, int64 now_ns, int64 busy_ns);
 extern void la_pace_interrupted(LaPace *pace);
 extern bool la_pace_run_ends(LaPace *pace);
