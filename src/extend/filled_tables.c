@@ -99,8 +99,7 @@ la_table_open(LaFilled *table)
 	/* What is known of its pages is of another file. */
 	table->file = rel->rd_rel->relfilenode;
 	table->seen = InvalidBlockNumber;
-	table->growth.size = table->growth.target = InvalidBlockNumber;
-	table->growth.made = InvalidBlockNumber;
+	la_growth_init(&table->growth);
 	return rel;
 }
 

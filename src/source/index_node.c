@@ -531,8 +531,6 @@ la_index_node_end(LaIndexNode *node)
 	if (scan != NULL)
 	{
 		la_index_scan_end(scan);
-		scan->state = LA_SCAN_OUT;
-		scan->gap_open = false;
 		scan->desc = NULL;
 	}
 	la_index_node_forget(node);

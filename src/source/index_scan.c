@@ -812,6 +812,8 @@ la_index_scan_end(LaIndexScan *scan)
 	la_index_ahead_end(scan);
 	if (scan->target.leaf != NULL)
 		la_leaf_scan_end(scan->target.leaf);
+	scan->state = LA_SCAN_OUT;
+	scan->gap_open = false;
 }
 
 /*
@@ -871,8 +873,5 @@ la_index_scan_resume(LaFollowed *followed, bool client_was_waited_for)
 static void
 la_index_scan_finish(LaFollowed *followed)
 {
-	LaIndexScan *scan = (LaIndexScan *) followed;
-
-	la_index_scan_end(scan);
-	scan->state = LA_SCAN_OUT;
+	la_index_scan_end((LaIndexScan *) followed);
 }
