@@ -80,7 +80,7 @@
  * read others, after which LA_SPARSE_SKIP calls go by between two looks; until
  * so many blocks were read meanwhile, or one that was waited for.
  */
-#define LA_SPARSE_AFTER		16
+#define LA_SPARSE_AFTER		4
 #define LA_SPARSE_SKIP		8
 #define LA_SPARSE_READS		3
 
@@ -428,17 +428,23 @@ la_ask_dear_am(LaIndexScan *scan, ScanDirection direction)
 
 /*
  * After calls that were not looked at: does the scan still read little, and
- * without waiting?
+ * without waiting?  What it has read there tells as much of the kernel's help
+ * as what is looked at, unless one of several blocks was waited for.
  */
 static inline void
 la_judge_skipped(LaIndexScan *scan)
 {
 	int64		nreads = la_blocks_read() - scan->reads_seen;
+	bool		slept;
 
 	if (nreads == 0)
 		return;
 	scan->reads_seen += nreads;
-	if (la_has_slept() || nreads >= LA_SPARSE_READS)
+	slept = la_has_slept();
+	if (nreads == 1 || (nreads < LA_SPARSE_READS && !slept))
+		for (int64 i = 0; i < nreads; i++)
+			la_pace_saw_read(&scan->pace, slept);
+	if (slept || nreads >= LA_SPARSE_READS)
 		scan->cached = 0;
 	else
 		scan->cached = Min(scan->cached, LA_SPARSE_AFTER);

@@ -104,6 +104,7 @@
 #define LA_UNAIDED_READS	16
 #define LA_UNAIDED_UPWARD	48
 #define LA_UNAIDED_SHARE	(LA_SHARE * 3 / 4)
+#define LA_HELPED_READS		8
 #define LA_HELPED_SHARE		(LA_SHARE / 2)
 #define LA_GRANT_LENGTH		256
 #define LA_FIRST_HOLD		(32 * LA_TRIAL_LENGTH)
@@ -182,7 +183,7 @@ bool
 la_pace_is_helped(const LaPace *pace)
 {
 	if (pace->start_after == 0 || pace->trial > LA_TRIAL_WATCH ||
-		pace->seen < LA_UNAIDED_READS || !la_pace_is_sequential(pace))
+		pace->seen < LA_HELPED_READS || !la_pace_is_sequential(pace))
 		return false;
 	return pace->grant == LA_GRANT_SPENT || pace->wait_share < LA_HELPED_SHARE;
 }
@@ -230,7 +231,7 @@ la_pace_doubt(LaPace *pace)
 void
 la_pace_saw_read(LaPace *pace, bool waited)
 {
-	if (pace->seen < LA_UNAIDED_READS)
+	if (pace->seen < LA_HELPED_READS)
 		pace->seen++;
 	if (pace->grant != LA_GRANT_UNSEEN)
 		return;
