@@ -63,7 +63,6 @@ static ExplainOneQuery_hook_type prev_ExplainOneQuery = NULL;
 
 /* What is being explained; NULL if nothing, or without a summary. */
 static ExplainState *la_explained = NULL;
-static const char *la_explained_text = NULL;
 
 /*
  * EXPLAIN plans and runs one query.
@@ -74,10 +73,8 @@ la_ExplainOneQuery(Query *query, int cursorOptions, IntoClause *into,
 				   ParamListInfo params, QueryEnvironment *queryEnv)
 {
 	ExplainState *save_explained = la_explained;
-	const char *save_text = la_explained_text;
 
 	la_explained = (es->analyze && es->summary) ? es : NULL;
-	la_explained_text = queryString;
 	PG_TRY();
 	{
 		if (prev_ExplainOneQuery)
@@ -90,20 +87,18 @@ la_ExplainOneQuery(Query *query, int cursorOptions, IntoClause *into,
 	PG_FINALLY();
 	{
 		la_explained = save_explained;
-		la_explained_text = save_text;
 	}
 	PG_END_TRY();
 }
 
 /*
- * A query ends, and its counters are complete.  If it is the one that is
- * explained, and measured, add what there is to show.
+ * A query ends, and its counters are complete.  If its plan is what EXPLAIN has
+ * just shown, add what there is to show.
  */
 pg_attribute_hot void
 la_explain_query_ends(const QueryDesc *desc)
 {
-	if (la_explained == NULL || desc->sourceText != la_explained_text ||
-		desc->instrument_options == 0)
+	if (la_explained == NULL || la_explained->pstmt != desc->plannedstmt)
 		return;
 	la_explain_space(desc, la_explained);
 	la_explain_scans(desc, la_explained);

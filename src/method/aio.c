@@ -29,10 +29,14 @@
  * without us.
  *
  * Limits: io_concurrency reads in flight, further limited by the server's
- * io_max_concurrency, so that one scan does not use up the handles; and with
- * io_uring blocks in flight, which are pinned, by a backend's share of buffers.
- * Several scans of a plan together can; then StartReadBuffers() waits for the
- * oldest.
+ * io_max_concurrency, so that one scan does not use up the handles; and blocks
+ * in flight, which are pinned, by a backend's share of buffers, or with I/O
+ * workers by LA_AIO_WORKER_SHARES of these.  Several scans of a plan together
+ * can; then StartReadBuffers() waits for the oldest.
+ *
+ * Reads for I/O workers are submitted together.  With io_uring each is at once:
+ * a process that comes upon one that was not submitted yet sleeps until
+ * somebody looks whether it is complete, which may be long after; see method.c.
  *
  * With io_method=worker and buffered I/O the few I/O workers would starve a
  * deep window; the kernel is given advice for the window first, so the workers
@@ -57,6 +61,9 @@
 /* Reads that may be in flight whatever a backend's share of pins is. */
 #define LA_AIO_MIN_READS		2
 
+/* I/O workers give pins back by themselves: so many shares may be pinned. */
+#define LA_AIO_WORKER_SHARES	4
+
 /* A window is at most this fraction of shared buffers. */
 #define LA_AIO_BUFFERS_DIVISOR	16
 
@@ -74,8 +81,17 @@ typedef struct LaAio
 	int			fifo_head;
 	int			nstarted;
 	int			nblocks;		/* of the started reads */
-	bool		in_batch;		/* between start() and submit() */
+	bool		in_burst;		/* between start() and submit() */
 } LaAio;
+
+/*
+ * Are reads submitted together?  See the header.
+ */
+static inline bool
+la_aio_has_batches(void)
+{
+	return io_method == IOMETHOD_WORKER;
+}
 
 /*
  * How many reads may be in flight at once?
@@ -152,17 +168,18 @@ la_aio_ready(LaWindow *window)
 		la_aio_retire_oldest(aio);
 
 	/* Start in bursts: submitting many reads costs little more than one. */
-	if (aio->nstarted >= (aio->in_batch ? most : (most + 1) / 2))
+	if (aio->nstarted >= (aio->in_burst ? most : (most + 1) / 2))
 		return false;
 	if (aio->nfree < MAX_IO_COMBINE_LIMIT)
 		return false;
 
 	/*
 	 * I/O in flight pins buffers, too: keep to a backend's share.  With very
-	 * few buffers the share is nothing, and the window a few blocks.  I/O
-	 * workers give pins back by themselves, and have a short queue for all.
+	 * few buffers the share is nothing, and the window a few blocks.
 	 */
-	pinned = io_method == IOMETHOD_WORKER ? aio->nstarted : aio->nblocks;
+	pinned = io_method == IOMETHOD_WORKER ?
+		Max(aio->nstarted, aio->nblocks / LA_AIO_WORKER_SHARES) :
+		aio->nblocks;
 	return aio->nstarted < LA_AIO_MIN_READS ||
 		pinned < (int) GetAdditionalPinLimit();
 }
@@ -218,10 +235,11 @@ la_aio_start(LaWindow *window, const LaRun *run)
 		return;
 	}
 
-	if (!aio->in_batch)
+	if (!aio->in_burst)
 	{
-		pgaio_enter_batchmode();
-		aio->in_batch = true;
+		if (la_aio_has_batches())
+			pgaio_enter_batchmode();
+		aio->in_burst = true;
 	}
 
 	/*
@@ -263,10 +281,11 @@ la_aio_submit(LaWindow *window)
 {
 	LaAio	   *aio = window->method_state;
 
-	if (aio->in_batch)
+	if (aio->in_burst)
 	{
-		aio->in_batch = false;
-		pgaio_exit_batchmode();
+		aio->in_burst = false;
+		if (la_aio_has_batches())
+			pgaio_exit_batchmode();
 	}
 }
 
@@ -298,9 +317,9 @@ la_aio_abandon(LaWindow *window)
 	LaAio	   *aio = window->method_state;
 
 	/* What was not submitted yet would not end. */
-	if (aio->in_batch)
+	if (aio->in_burst && la_aio_has_batches())
 		la_aio_error_cleanup();
-	aio->in_batch = false;
+	aio->in_burst = false;
 	HOLD_INTERRUPTS();
 	while (aio->nstarted > 0)
 	{

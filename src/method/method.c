@@ -113,14 +113,15 @@ la_worker_or_advice(Relation rel, const char **reason)
 #if LA_HAVE_AIO
 /*
  * May a query wait for other processes while it reads: for those of its plan,
- * or for transactions that have changed the rows it writes or locks?
+ * for transactions that have changed the rows it writes or locks, or for one
+ * that replays the log, which has pages locked while it reads others?
  */
 static bool
 la_may_wait_for_others(const EState *estate)
 {
 	const PlannedStmt *statement = estate ? estate->es_plannedstmt : NULL;
 
-	return IsInParallelMode() ||
+	return IsInParallelMode() || RecoveryInProgress() ||
 		(statement != NULL &&
 		 (statement->commandType != CMD_SELECT ||
 		  statement->rowMarks != NIL || statement->hasModifyingCTE));
@@ -152,11 +153,12 @@ la_aio_or_advice(Relation rel, const EState *estate, const char **reason)
 	 * it once it was submitted.  A process that came upon it a moment earlier
 	 * sleeps until the first one looks; and if that one waits for the sleeper,
 	 * for ever, which no check for deadlocks sees.  A function that a query
-	 * calls may wait as well; nothing tells.
+	 * calls may wait as well, and a page that is locked by who splits its
+	 * neighbour; nothing tells, so aio.c makes that moment short.
 	 */
 	if (io_method != IOMETHOD_WORKER && la_may_wait_for_others(estate))
 	{
-		*reason = "a process of a parallel plan may wait for a read that only another one can complete";
+		*reason = "another process may wait for a read that only this one can complete";
 		return la_advice_or_worker(rel, &dummy);
 	}
 

@@ -381,6 +381,34 @@ la_seq_note_sharing(LaSeqScan *scan)
 	scan->frontier.key = is_shared ? la_parallel_key(scan->node) : 0;
 }
 
+typedef struct LaSizeCall
+{
+	Relation	rel;
+	BlockNumber nblocks;
+} LaSizeCall;
+
+static void
+la_size_body(void *arg)
+{
+	LaSizeCall *call = arg;
+
+	call->nblocks = RelationGetNumberOfBlocks(call->rel);
+}
+
+/*
+ * The blocks of a table, or 0 if they cannot be counted, which is no error of
+ * the query's.
+ */
+static BlockNumber
+la_seq_size(Relation rel)
+{
+	LaSizeCall	call = {rel, 0};
+
+	if (!la_guard_is_possible() || !la_guard_run_once(la_size_body, &call))
+		return 0;
+	return call.nblocks;
+}
+
 /*
  * The first row of a scan, or of a scan that starts anew.
  */
@@ -396,14 +424,6 @@ la_seq_begin(LaSeqScan *scan, BlockNumber blkno)
 
 	la_seq_note_sharing(scan);
 	method = la_range_method_for(rel, scan->is_parallel);
-	if (rel->rd_tableam == GetHeapamTableAmRoutine() && !scan->is_parallel)
-	{
-		/* The blocks before the first row count, too. */
-		start = ((HeapScanDesc) desc)->rs_startblock;
-		nblocks = ((HeapScanDesc) desc)->rs_nblocks;
-	}
-	else
-		nblocks = RelationGetNumberOfBlocks(rel);
 	if (scan->is_parallel)
 	{
 		ParallelBlockTableScanDesc blocks = la_parallel_blocks(scan);
@@ -417,6 +437,14 @@ la_seq_begin(LaSeqScan *scan, BlockNumber blkno)
 		nblocks = blocks->phs_nblocks;
 		handed_out = &blocks->phs_nallocated;
 	}
+	else if (rel->rd_tableam == GetHeapamTableAmRoutine())
+	{
+		/* The blocks before the first row count, too. */
+		start = ((HeapScanDesc) desc)->rs_startblock;
+		nblocks = ((HeapScanDesc) desc)->rs_nblocks;
+	}
+	else
+		nblocks = la_seq_size(rel);
 	if (method == NULL || blkno >= nblocks || start >= nblocks)
 	{
 		la_seq_end(scan, LA_SEQ_OUT);
@@ -964,32 +992,14 @@ la_was_small(const FormData_pg_class *form)
 		form->relpages < la_min_table_size / LA_GROWTH;
 }
 
-typedef struct LaSizeCall
-{
-	Relation	rel;
-	BlockNumber nblocks;
-} LaSizeCall;
-
-static void
-la_size_body(void *arg)
-{
-	LaSizeCall *call = arg;
-
-	call->nblocks = RelationGetNumberOfBlocks(call->rel);
-}
-
 /*
- * Is a table large?  The plan may never come to the scan, so that its files
- * cannot be opened is no error of the query's, here.
+ * Is a table large?  The plan may never come to the scan.
  */
 static bool
 la_is_large(Relation rel)
 {
-	LaSizeCall	call = {rel, 0};
-
-	return !la_was_small(rel->rd_rel) && la_guard_is_possible() &&
-		la_guard_run_once(la_size_body, &call) &&
-		call.nblocks >= (BlockNumber) la_min_table_size;
+	return !la_was_small(rel->rd_rel) &&
+		la_seq_size(rel) >= (BlockNumber) la_min_table_size;
 }
 
 /*

@@ -19,7 +19,9 @@
  * Processes of a parallel scan take chunks of blocks from a shared counter;
  * that counter is the position, and the frontier is shared, too, in the owner's
  * slot.  Who finds it too near moves it with one atomic exchange and asks for
- * what lies between, so that no block is asked for twice.
+ * what lies between, so that no block is asked for twice.  Of any other scan
+ * the slot only shows the frontier: a process that comes too late for the slot
+ * that its own scan had may move it.
  *
  * Asked for in steps of LA_STEP_BLOCKS.  The distance begins small and doubles
  * while the scan waits, up to what the ring of the I/O service has room for, or
@@ -32,7 +34,9 @@
  *
  * A client may be away for longer than blocks are protected, and others read
  * into the same buffers meanwhile.  When the scan goes on what is lost is asked
- * for once more.
+ * for once more.  So it is after a subtransaction was rolled back, which makes
+ * void what nobody has come to read yet: all up to again_until is looked up and
+ * asked for once more if it is not there.
  *
  * Blocks that are in shared buffers need nobody.  The first block of each step
  * is looked up; after LA_RESIDENT_STEPS hits in a row the caller is told to
@@ -63,6 +67,26 @@
 #define LA_ADVICE_DISTANCE	(16 * 1024 * 1024 / BLCKSZ)
 
 /*
+ * Is the frontier in the owner's slot, for the processes of a parallel scan?
+ */
+static inline bool
+la_frontier_is_shared(const LaFrontier *frontier)
+{
+	return frontier->key != 0 && la_owner_is_valid(&frontier->owner);
+}
+
+/*
+ * Move a frontier that is this process' alone, and show it.
+ */
+static inline void
+la_frontier_set(LaFrontier *frontier, uint64 position)
+{
+	frontier->local_frontier = position;
+	if (la_owner_is_valid(&frontier->owner))
+		pg_atomic_write_u64(&frontier->owner.owner->frontier, position);
+}
+
+/*
  * Prepare to look ahead of a scan that begins at block "start".  Of a parallel
  * scan "handed_out" counts the blocks that its processes were given.
  */
@@ -78,15 +102,13 @@ la_frontier_open(LaFrontier *frontier, Relation rel, const LaMethod *method,
 	frontier->nblocks = nblocks;
 	frontier->local_frontier = 0;
 	frontier->asked_until = 0;
+	frontier->again_until = 0;
 	frontier->handed_out = handed_out;
 	frontier->end = nblocks;
 	frontier->distance = LA_FIRST_STEPS * LA_STEP_BLOCKS;
 	frontier->resident = 0;
-	if (frontier->key == 0 && la_owner_is_valid(&frontier->owner))
-	{
-		pg_atomic_write_u64(&frontier->owner.owner->frontier, 0);
-		pg_atomic_write_u64(&frontier->owner.owner->unused, 0);
-	}
+	if (!la_frontier_is_shared(frontier))
+		la_frontier_set(frontier, 0);
 }
 
 /*
@@ -161,6 +183,29 @@ la_frontier_block(const LaFrontier *frontier, uint64 position)
 }
 
 /*
+ * Of the blocks that this process has asked for, how many may the scan not have
+ * come to?
+ */
+static inline uint64
+la_frontier_unsettled(const LaFrontier *frontier)
+{
+	const LaCounters *counters = frontier->counters;
+
+	return counters->blocks_issued_total - counters->blocks_used_total -
+		counters->blocks_wasted_total;
+}
+
+/*
+ * Is the block of a position in shared buffers?
+ */
+static inline bool
+la_frontier_is_resident(const LaFrontier *frontier, uint64 position)
+{
+	return la_block_is_resident(la_rel_locator(frontier->rel), MAIN_FORKNUM,
+								la_frontier_block(frontier, position));
+}
+
+/*
  * Ask for the blocks of positions from to until - 1, which do not wrap round.
  */
 static void
@@ -170,8 +215,16 @@ la_frontier_ask(LaFrontier *frontier, uint64 from, uint64 until)
 	int			n = (int) (until - from);
 	int			asked = n;
 
-	if (la_block_is_resident(la_rel_locator(frontier->rel), MAIN_FORKNUM,
-							 first))
+	if (from < frontier->again_until)
+	{
+		/* What was asked for is read in order, if it is. */
+		if (la_frontier_is_resident(frontier, until - 1))
+			return;
+		frontier->counters->blocks_wasted_total +=
+			Min((uint64) n, la_frontier_unsettled(frontier));
+		frontier->resident = 0;
+	}
+	else if (la_frontier_is_resident(frontier, from))
 		frontier->resident++;
 	else
 		frontier->resident = 0;
@@ -202,7 +255,7 @@ static bool
 la_frontier_take(LaFrontier *frontier, uint64 position, int distance,
 				 uint64 *from, uint64 *until)
 {
-	bool		is_shared = la_owner_is_valid(&frontier->owner);
+	bool		is_shared = la_frontier_is_shared(frontier);
 	uint64		now = is_shared ?
 		pg_atomic_read_u64(&frontier->owner.owner->frontier) :
 		frontier->local_frontier;
@@ -221,7 +274,7 @@ la_frontier_take(LaFrontier *frontier, uint64 position, int distance,
 
 		if (!is_shared)
 		{
-			frontier->local_frontier = *until;
+			la_frontier_set(frontier, *until);
 			return true;
 		}
 		if (pg_atomic_compare_exchange_u64(&frontier->owner.owner->frontier,
@@ -283,27 +336,32 @@ la_frontier_recover(LaFrontier *frontier, uint64 position)
 {
 	LaOwner    *owner = frontier->owner.owner;
 	uint64		protect_us = (uint64) la_protect_time * 1000;
-	uint64		reached = Min(pg_atomic_read_u64(&owner->frontier),
-							  frontier->asked_until);
-	LaCounters *counters = frontier->counters;
+	uint64		reached = Min(frontier->local_frontier, frontier->asked_until);
 	uint64		seen;
-	uint64		unused;
 
 	if (frontier->key != 0 || reached <= position + 1 ||
 		pg_atomic_read_u64(&owner->moved_us) + protect_us >= la_now_us())
 		return;
 	/* The next ones may have been read by the scan, several at a time. */
 	seen = Min(position + LA_STEP_BLOCKS, reached - 1);
-	if (la_block_is_resident(la_rel_locator(frontier->rel), MAIN_FORKNUM,
-							 la_frontier_block(frontier, seen)))
+	if (la_frontier_is_resident(frontier, seen))
 		return;
 	/* Of some that were there already nobody was asked. */
-	unused = counters->blocks_issued_total - counters->blocks_used_total -
-		counters->blocks_wasted_total;
-	unused = Min(unused, reached - position - 1);
-	counters->blocks_wasted_total += unused;
+	frontier->counters->blocks_wasted_total +=
+		Min(la_frontier_unsettled(frontier), reached - position - 1);
 	frontier->asked_until = position + 1;
-	pg_atomic_write_u64(&owner->frontier, position + 1);
+	la_frontier_set(frontier, position + 1);
+}
+
+/*
+ * A serial scan has a new owner: what it had asked the old one for may never
+ * have been read.
+ */
+static void
+la_frontier_restart(LaFrontier *frontier, uint64 position)
+{
+	frontier->again_until = frontier->asked_until;
+	la_frontier_set(frontier, position + 1);
 }
 
 /*
@@ -319,6 +377,7 @@ la_frontier_advance(LaFrontier *frontier, uint64 position)
 				until;
 
 	bool		is_read = frontier->method->id == LA_METHOD_WORKER;
+	bool		had_owner = la_owner_is_valid(&frontier->owner);
 
 	/* Processes of a parallel scan share theirs whoever reads. */
 	if (is_read || frontier->key != 0)
@@ -330,7 +389,9 @@ la_frontier_advance(LaFrontier *frontier, uint64 position)
 	}
 	if (la_owner_is_valid(&frontier->owner))
 	{
-		if (is_read)
+		if (frontier->key == 0 && !had_owner)
+			la_frontier_restart(frontier, position);
+		else if (is_read)
 			la_frontier_recover(frontier, position);
 		position = la_frontier_tell(frontier, position);
 	}
@@ -365,10 +426,8 @@ la_frontier_waited(LaFrontier *frontier)
 static uint64
 la_frontier_unused(const LaFrontier *frontier, uint64 position)
 {
-	const LaCounters *counters = frontier->counters;
-	uint64		most = counters->blocks_issued_total -
-		counters->blocks_used_total - counters->blocks_wasted_total;
-	bool		is_shared = la_owner_is_valid(&frontier->owner);
+	uint64		most = la_frontier_unsettled(frontier);
+	bool		is_shared = la_frontier_is_shared(frontier);
 	uint64		reached = is_shared ?
 		pg_atomic_read_u64(&frontier->owner.owner->frontier) :
 		frontier->local_frontier;
@@ -378,7 +437,8 @@ la_frontier_unused(const LaFrontier *frontier, uint64 position)
 
 	/* What was there already, or found no room, was not asked for. */
 	if (frontier->key == 0)
-		reached = Min(reached, frontier->asked_until);
+		reached = Max(Min(reached, frontier->asked_until),
+					  frontier->again_until);
 	/* Others may have come further. */
 	if (is_shared)
 		position = Max(position,
@@ -411,4 +471,5 @@ la_frontier_close(LaFrontier *frontier, uint64 position)
 		counters->blocks_wasted_total;
 	frontier->local_frontier = 0;
 	frontier->asked_until = 0;
+	frontier->again_until = 0;
 }

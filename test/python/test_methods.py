@@ -408,3 +408,27 @@ def test_statements_that_wait(
             ]
             assert found.get("Look-Ahead", {}).get("Method") == method, statement
     cluster.close()
+
+
+@pytest.mark.parametrize(("io_method", "expected"), [("worker", "aio"), ("io_uring", "advice")])
+def test_standby(own_cluster: NewCluster, server: Server, io_method: str, expected: str) -> None:
+    """Nor such a read where the log is replayed, with pages locked while others are read."""
+    cluster = start(own_cluster, server, io_method, False, False)
+    with connect(cluster) as connection:
+        script(connection, SETUP)
+    cluster.stop()
+    (cluster.data / "standby.signal").touch()
+    cluster.start()
+    with LogWatch(cluster), connect(cluster) as connection:
+        settings(connection, **INDEX_SCANS, pg_lookahead__method="aio")
+        assert value(connection, "SELECT pg_is_in_recovery()")
+        assert value(connection, "SELECT method FROM pg_lookahead_status()") == expected
+        [found] = [
+            node
+            for node in plan_nodes(
+                connection, "SELECT sum(length(filler)) FROM served WHERE a > 0", ", ANALYZE"
+            )
+            if node["Node Type"] == "Index Scan"
+        ]
+        assert found["Look-Ahead"]["Method"] == expected
+    cluster.close()
