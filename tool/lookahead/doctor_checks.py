@@ -367,6 +367,16 @@ def direct_io(facts: Facts) -> Iterator[Finding]:
             "Advice does nothing with direct I/O, and synchronous reads cannot run ahead.",
             ("ALTER SYSTEM SET io_method = 'worker';", restart(facts)),
         )
+    elif facts.in_recovery and facts.value("io_method") == "io_uring":
+        yield Finding(
+            "direct-io-standby",
+            PROBLEM,
+            "Direct I/O with io_method = io_uring on a standby: nothing is read ahead",
+            "The process that replays the log may wait for a read that only the query which"
+            " began it can complete, so none is begun ahead there. I/O workers complete reads"
+            " by themselves.",
+            ("ALTER SYSTEM SET io_method = 'worker';", restart(facts)),
+        )
     elif facts.value(f"{LIBRARY}.method") == "advice":
         yield Finding(
             "direct-io-advice",

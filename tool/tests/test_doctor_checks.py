@@ -553,6 +553,28 @@ def test_direct_io_with_synchronous_reads() -> None:
     assert finding.commands[0] == "ALTER SYSTEM SET io_method = 'worker';"
 
 
+@pytest.mark.parametrize(
+    ("io_method", "in_recovery", "method", "is_told"),
+    [
+        ("io_uring", True, "none", True),
+        ("io_uring", True, None, True),
+        ("io_uring", True, "worker", False),
+        ("io_uring", False, "aio", False),
+        ("worker", True, "aio", False),
+    ],
+)
+def test_direct_io_of_a_standby(
+    io_method: str, in_recovery: bool, method: str | None, is_told: bool
+) -> None:
+    given = facts(
+        {"debug_io_direct": "data", "io_method": io_method}, method=method, in_recovery=in_recovery
+    )
+    found = [finding for finding in examine(given) if finding.id == "direct-io-standby"]
+    assert len(found) == is_told
+    for finding in found:
+        assert finding.commands[0] == "ALTER SYSTEM SET io_method = 'worker';"
+
+
 def test_direct_io_with_advice() -> None:
     given = facts({"debug_io_direct": "data", "pg_lookahead__method": "advice"}, method="none")
     only(examine(given), "direct-io-advice")
