@@ -428,22 +428,26 @@ la_ask_dear_am(LaIndexScan *scan, ScanDirection direction)
 
 /*
  * After calls that were not looked at: does the scan still read little, and
- * without waiting?  What it has read there tells as much of the kernel's help
- * as what is looked at, unless one of several blocks was waited for.
+ * without waiting?  A single block that was read there tells as much as one
+ * that is looked at, if the sleep was not somebody else's.
  */
 static inline void
 la_judge_skipped(LaIndexScan *scan)
 {
 	int64		nreads = la_blocks_read() - scan->reads_seen;
+	bool		is_vague = la_sleeps_are_stale || nreads > 1;
 	bool		slept;
 
 	if (nreads == 0)
 		return;
 	scan->reads_seen += nreads;
 	slept = la_has_slept();
-	if (nreads == 1 || (nreads < LA_SPARSE_READS && !slept))
-		for (int64 i = 0; i < nreads; i++)
-			la_pace_saw_read(&scan->pace, slept);
+	if (!is_vague)
+	{
+		la_pace_saw_read(&scan->pace, slept);
+		if (slept)
+			la_pace_waited_unseen(&scan->pace);
+	}
 	if (slept || nreads >= LA_SPARSE_READS)
 		scan->cached = 0;
 	else

@@ -35,8 +35,10 @@
  * A client may be away for longer than blocks are protected, and others read
  * into the same buffers meanwhile.  When the scan goes on what is lost is asked
  * for once more.  So it is after a subtransaction was rolled back, which makes
- * void what nobody has come to read yet: all up to again_until is looked up and
- * asked for once more if it is not there.
+ * void what nobody has come to read yet.  The frontier goes back to the scan
+ * then, and all that was asked for is counted as wasted.  Each step up to
+ * again_until is looked up: what is there was of use after all, and needs
+ * nobody.
  *
  * Blocks that are in shared buffers need nobody.  The first block of each step
  * is looked up; after LA_RESIDENT_STEPS hits in a row the caller is told to
@@ -102,7 +104,7 @@ la_frontier_open(LaFrontier *frontier, Relation rel, const LaMethod *method,
 	frontier->nblocks = nblocks;
 	frontier->local_frontier = 0;
 	frontier->asked_until = 0;
-	frontier->again_until = 0;
+	frontier->again_until = frontier->again_wasted = 0;
 	frontier->handed_out = handed_out;
 	frontier->end = nblocks;
 	frontier->distance = LA_FIRST_STEPS * LA_STEP_BLOCKS;
@@ -183,8 +185,8 @@ la_frontier_block(const LaFrontier *frontier, uint64 position)
 }
 
 /*
- * Of the blocks that this process has asked for, how many may the scan not have
- * come to?
+ * Of the blocks that this process has asked for, how many are not accounted
+ * for?  While the scan goes on those that it has used are among them.
  */
 static inline uint64
 la_frontier_unsettled(const LaFrontier *frontier)
@@ -217,11 +219,16 @@ la_frontier_ask(LaFrontier *frontier, uint64 from, uint64 until)
 
 	if (from < frontier->again_until)
 	{
+		uint64		booked = Min((uint64) n, frontier->again_wasted);
+
 		/* What was asked for is read in order, if it is. */
+		frontier->again_wasted -= booked;
 		if (la_frontier_is_resident(frontier, until - 1))
+		{
+			frontier->counters->blocks_wasted_total -= booked;
+			frontier->asked_until = until;
 			return;
-		frontier->counters->blocks_wasted_total +=
-			Min((uint64) n, la_frontier_unsettled(frontier));
+		}
 		frontier->resident = 0;
 	}
 	else if (la_frontier_is_resident(frontier, from))
@@ -271,6 +278,8 @@ la_frontier_take(LaFrontier *frontier, uint64 position, int distance,
 		*until = Min(*from + LA_STEP_BLOCKS, frontier->end);
 		if (*from < wrap && *until > wrap)
 			*until = wrap;
+		if (*from < frontier->again_until && *until > frontier->again_until)
+			*until = frontier->again_until;
 
 		if (!is_shared)
 		{
@@ -328,8 +337,29 @@ la_frontier_tell(LaFrontier *frontier, uint64 position)
 }
 
 /*
+ * What a serial scan has asked for may never be read, or is lost: go back to
+ * where it is.
+ */
+static void
+la_frontier_restart(LaFrontier *frontier, uint64 position)
+{
+	uint64		ahead = frontier->asked_until > position + 1 ?
+		frontier->asked_until - position - 1 : 0;
+
+	/* Of some that were there already nobody was asked. */
+	ahead = Min(ahead, la_frontier_unsettled(frontier));
+	if (frontier->again_until <= position)
+		frontier->again_wasted = 0;
+	frontier->counters->blocks_wasted_total += ahead;
+	frontier->again_wasted += ahead;
+	frontier->again_until = Max(frontier->again_until, frontier->asked_until);
+	frontier->asked_until = position + 1;
+	la_frontier_set(frontier, position + 1);
+}
+
+/*
  * A serial scan that has stood still for longer than its blocks are protected:
- * if what was read for it is lost, the frontier goes back to where it is.
+ * is what was read for it lost?
  */
 static void
 la_frontier_recover(LaFrontier *frontier, uint64 position)
@@ -344,24 +374,8 @@ la_frontier_recover(LaFrontier *frontier, uint64 position)
 		return;
 	/* The next ones may have been read by the scan, several at a time. */
 	seen = Min(position + LA_STEP_BLOCKS, reached - 1);
-	if (la_frontier_is_resident(frontier, seen))
-		return;
-	/* Of some that were there already nobody was asked. */
-	frontier->counters->blocks_wasted_total +=
-		Min(la_frontier_unsettled(frontier), reached - position - 1);
-	frontier->asked_until = position + 1;
-	la_frontier_set(frontier, position + 1);
-}
-
-/*
- * A serial scan has a new owner: what it had asked the old one for may never
- * have been read.
- */
-static void
-la_frontier_restart(LaFrontier *frontier, uint64 position)
-{
-	frontier->again_until = frontier->asked_until;
-	la_frontier_set(frontier, position + 1);
+	if (!la_frontier_is_resident(frontier, seen))
+		la_frontier_restart(frontier, position);
 }
 
 /*
@@ -389,6 +403,7 @@ la_frontier_advance(LaFrontier *frontier, uint64 position)
 	}
 	if (la_owner_is_valid(&frontier->owner))
 	{
+		/* Who has another owner had asked the one before. */
 		if (frontier->key == 0 && !had_owner)
 			la_frontier_restart(frontier, position);
 		else if (is_read)
@@ -437,8 +452,7 @@ la_frontier_unused(const LaFrontier *frontier, uint64 position)
 
 	/* What was there already, or found no room, was not asked for. */
 	if (frontier->key == 0)
-		reached = Max(Min(reached, frontier->asked_until),
-					  frontier->again_until);
+		reached = Min(reached, frontier->asked_until);
 	/* Others may have come further. */
 	if (is_shared)
 		position = Max(position,
@@ -471,5 +485,5 @@ la_frontier_close(LaFrontier *frontier, uint64 position)
 		counters->blocks_wasted_total;
 	frontier->local_frontier = 0;
 	frontier->asked_until = 0;
-	frontier->again_until = 0;
+	frontier->again_until = frontier->again_wasted = 0;
 }

@@ -36,7 +36,8 @@ typedef struct LaFrontier
 	uint64		retry_us;		/* not before this time, if there is none */
 
 	uint64		asked_until;	/* position behind the last block asked for */
-	uint64		again_until;	/* before this, one that is gone was asked */
+	uint64		again_until;	/* before this, some was asked for in vain */
+	uint64		again_wasted;	/* of that, counted as wasted */
 	uint64		local_frontier; /* of a serial scan, or without an owner */
 
 	uint64		end;			/* position that the scan is not expected to

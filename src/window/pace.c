@@ -104,7 +104,8 @@
 #define LA_UNAIDED_READS	16
 #define LA_UNAIDED_UPWARD	48
 #define LA_UNAIDED_SHARE	(LA_SHARE * 3 / 4)
-#define LA_HELPED_READS		8
+#define LA_FIRST_DOUBT		8
+#define LA_LATER_DOUBT		16	/* as slow as the average is by then */
 #define LA_HELPED_SHARE		(LA_SHARE / 2)
 #define LA_GRANT_LENGTH		256
 #define LA_FIRST_HOLD		(32 * LA_TRIAL_LENGTH)
@@ -126,6 +127,7 @@ la_pace_init(LaPace *pace, int start_after, int max_distance,
 	pace->distance = Min(LA_FIRST_DISTANCE, max_distance);
 	pace->bound = PG_INT32_MAX;
 	pace->last = InvalidBlockNumber;
+	pace->doubt = LA_FIRST_DOUBT;
 	pace->hold = LA_FIRST_HOLD;
 }
 
@@ -183,7 +185,7 @@ bool
 la_pace_is_helped(const LaPace *pace)
 {
 	if (pace->start_after == 0 || pace->trial > LA_TRIAL_WATCH ||
-		pace->seen < LA_HELPED_READS || !la_pace_is_sequential(pace))
+		pace->doubt > 0 || !la_pace_is_sequential(pace))
 		return false;
 	return pace->grant == LA_GRANT_SPENT || pace->wait_share < LA_HELPED_SHARE;
 }
@@ -220,7 +222,7 @@ la_share(int *share, bool yes, int moves)
 void
 la_pace_doubt(LaPace *pace)
 {
-	pace->seen = 0;
+	pace->doubt = LA_LATER_DOUBT;
 }
 
 /*
@@ -231,8 +233,8 @@ la_pace_doubt(LaPace *pace)
 void
 la_pace_saw_read(LaPace *pace, bool waited)
 {
-	if (pace->seen < LA_HELPED_READS)
-		pace->seen++;
+	if (pace->doubt > 0)
+		pace->doubt--;
 	if (pace->grant != LA_GRANT_UNSEEN)
 		return;
 	if (pace->reads < LA_UNAIDED_UPWARD)

@@ -60,7 +60,7 @@ typedef struct LaPace
 
 	/* the grant */
 	LaGrant		grant;
-	int			seen;			/* reads since the last doubt, saturating */
+	int			doubt;			/* reads to be seen before it is helped */
 	int			reads;			/* seen while watching, saturating */
 	int			wait_share;		/* of these, waited for; of LA_SHARE */
 	int			granted;		/* blocks left of LA_GRANT_LENGTH */
@@ -141,6 +141,15 @@ la_pace_passed(LaPace *pace)
 		pace->recent = 0;
 		pace->waits /= 2;
 	}
+}
+
+/*
+ * The scan has waited for a block that was not looked at.
+ */
+static inline void
+la_pace_waited_unseen(LaPace *pace)
+{
+	pace->waits++;
 }
 
 /*

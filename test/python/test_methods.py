@@ -179,7 +179,7 @@ def test_damage_is_accepted_in_the_middle(
             with gained(connection) as change:
                 connection.execute("BEGIN")
                 connection.execute(f"DECLARE c CURSOR FOR {query}")
-                found = rows(connection, "FETCH 200 FROM c")
+                found = rows(connection, "FETCH 20 FROM c")
                 settings(connection, **{setting: accepted})
                 found += rows(connection, "FETCH ALL FROM c")
                 connection.execute("COMMIT")

@@ -805,7 +805,8 @@ def test_subtransactions_under_a_cursor(tables: Cluster, method: str) -> None:
         assert change.scans == 1
         assert change.blocks_issued > MIN_BLOCKS / 2
         # What is asked for twice, as it may have been given up, is used once.
-        assert change.blocks_used <= blocks_of(connection, "long")
+        blocks = blocks_of(connection, "long")
+        assert 0.9 * blocks < change.blocks_used <= blocks
         assert not change.errors
 
 
