@@ -410,6 +410,21 @@ def no_pins(cluster: Cluster) -> None:
             assert pins(connection) == []
 
 
+def reset_statistics(connection: Connection, sessions: int = 1) -> None:
+    """Begin to count anew, when so many sessions are left that may count something.
+
+    One that has ended reports what it has not yet before it is not listed any more.
+    """
+    until(
+        connection,
+        "(SELECT count(*) FROM pg_stat_activity WHERE backend_type IN"
+        f" ('client backend', 'parallel worker')) <= {sessions}",
+        30,
+    )
+    connection.execute("SELECT pg_stat_force_next_flush()")
+    connection.execute("SELECT pg_stat_reset()")
+
+
 def settle(connection: Connection) -> None:
     """Wait until the I/O service, if there is one, has nothing left to do.
 

@@ -41,6 +41,7 @@ from support import (
     no_pins,
     plan_nodes,
     require_node,
+    reset_statistics,
     rows,
     script,
     seed,
@@ -153,8 +154,7 @@ def test_the_service_reads_what_a_slow_scan_needs(tables: Cluster, synchronized:
             assert cold_middle != "(0,1)", "no synchronized scan: the test tests nothing"
         switch(connection, on=True)
         before = read_by_workers(other)
-        connection.execute("SELECT pg_stat_force_next_flush()")
-        connection.execute("SELECT pg_stat_reset()")
+        reset_statistics(connection, sessions=3)
         found: list[Row] = []
         with gained(connection) as change:
             connection.execute("BEGIN")

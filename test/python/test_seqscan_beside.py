@@ -30,6 +30,7 @@ from support import (
     gained,
     has_extension,
     pins,
+    reset_statistics,
     rows,
     seed,
     session,
@@ -57,8 +58,7 @@ def test_statistics(tables: Cluster) -> None:
             scanning(connection, enabled=enabled)
             cold(connection, "long")
             settle(connection)
-            connection.execute("SELECT pg_stat_force_next_flush()")
-            connection.execute("SELECT pg_stat_reset()")
+            reset_statistics(connection, sessions=2)
             with gained(connection) as change:
                 for name in ("all", "few", "aggregate"):
                     rows(connection, QUERIES[name][0])

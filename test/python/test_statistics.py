@@ -21,6 +21,7 @@ from support import (
     gained,
     need_extensions,
     plan_nodes,
+    reset_statistics,
     rows,
     script,
     settings,
@@ -99,8 +100,7 @@ def statistics_of(cluster: Cluster, variant: Variant, query: str, enabled: bool)
         cold(connection, "measured")
         nodes = {node["Node Type"] for node in plan_nodes(connection, query)}
         assert nodes & {"Index Scan", "Index Only Scan"}, nodes
-        connection.execute("SELECT pg_stat_force_next_flush()")
-        connection.execute("SELECT pg_stat_reset()")
+        reset_statistics(connection)
         with gained(connection) as change:
             rows(connection, query)
         assert (change.scans > 0) == enabled
@@ -172,8 +172,7 @@ def test_block_statistics(cluster: Cluster, variant: Variant) -> None:
     for enabled in (False, True):
         with session_for(cluster, variant, enabled=enabled) as connection:
             rows(connection, QUERIES["range"])
-            connection.execute("SELECT pg_stat_force_next_flush()")
-            connection.execute("SELECT pg_stat_reset()")
+            reset_statistics(connection)
             with gained(connection) as change:
                 rows(connection, QUERIES["range"])
             assert (change.scans > 0) == enabled
