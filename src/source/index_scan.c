@@ -436,18 +436,14 @@ la_judge_skipped(LaIndexScan *scan)
 {
 	int64		nreads = la_blocks_read() - scan->reads_seen;
 	bool		is_vague = la_sleeps_are_stale || nreads > 1;
-	bool		slept;
+	bool		slept = nreads > 0 && la_has_slept();
 
+	la_pace_went_by(&scan->pace, LA_SPARSE_SKIP, slept && !is_vague);
 	if (nreads == 0)
 		return;
 	scan->reads_seen += nreads;
-	slept = la_has_slept();
 	if (!is_vague)
-	{
 		la_pace_saw_read(&scan->pace, slept);
-		if (slept)
-			la_pace_waited_unseen(&scan->pace);
-	}
 	if (slept || nreads >= LA_SPARSE_READS)
 		scan->cached = 0;
 	else

@@ -144,12 +144,20 @@ la_pace_passed(LaPace *pace)
 }
 
 /*
- * The scan has waited for a block that was not looked at.
+ * The scan has moved so often, about, without being looked at, and has waited
+ * once, or it has not, or that is not known.
  */
 static inline void
-la_pace_waited_unseen(LaPace *pace)
+la_pace_went_by(LaPace *pace, int moves, bool waited)
 {
-	pace->waits++;
+	pace->recent += moves;
+	if (pace->recent >= LA_STRETCH)
+	{
+		pace->recent = 0;
+		pace->waits /= 2;
+	}
+	if (waited)
+		pace->waits++;
 }
 
 /*
