@@ -129,6 +129,20 @@ extern bool la_pace_filled(LaPace *pace, int nblocks, int nreads);
 #define LA_STRETCH			32
 
 /*
+ * The scan has moved so often.
+ */
+static inline void
+la_pace_stretch(LaPace *pace, int moves)
+{
+	pace->recent += moves;
+	if (pace->recent >= LA_STRETCH)
+	{
+		pace->recent = 0;
+		pace->waits /= 2;
+	}
+}
+
+/*
  * The scan has done with a block that was in shared buffers.
  */
 static inline void
@@ -136,11 +150,7 @@ la_pace_passed(LaPace *pace)
 {
 	if (pace->switches < pace->start_after)
 		pace->switches++;
-	if (++pace->recent >= LA_STRETCH)
-	{
-		pace->recent = 0;
-		pace->waits /= 2;
-	}
+	la_pace_stretch(pace, 1);
 }
 
 /*
@@ -150,12 +160,7 @@ la_pace_passed(LaPace *pace)
 static inline void
 la_pace_went_by(LaPace *pace, int moves, bool waited)
 {
-	pace->recent += moves;
-	if (pace->recent >= LA_STRETCH)
-	{
-		pace->recent = 0;
-		pace->waits /= 2;
-	}
+	la_pace_stretch(pace, moves);
 	if (waited)
 		pace->waits++;
 }

@@ -53,6 +53,7 @@ from support import (
     ice_cold,
     plan_nodes,
     require_node,
+    reset_statistics,
     rows,
     rows_without,
     script,
@@ -931,8 +932,7 @@ def few_blocks(
     evict_relations(cluster, connection, index)
     # What is not the query's: the planner looks into the index.
     plan_nodes(connection, query)
-    connection.execute("SELECT pg_stat_force_next_flush()")
-    connection.execute("SELECT pg_stat_reset()")
+    reset_statistics(connection)
     top = plan_nodes(connection, query, ", ANALYZE, BUFFERS, TIMING off")[0]
     connection.execute("SELECT pg_stat_force_next_flush()")
     statistics = connection.execute(

@@ -17,6 +17,7 @@ from support import (
     ice_cold,
     plan_nodes,
     require_node,
+    reset_statistics,
     rows,
     script,
     settings,
@@ -69,8 +70,7 @@ def blocks(cluster: Cluster, connection: Connection, query: str) -> tuple[int, i
     rows(connection, "SELECT sum(b), looked_up(1) FROM beside_few TABLESAMPLE SYSTEM (100)")
     # What is not the query's: the planner looks into the index.
     plan_nodes(connection, query)
-    connection.execute("SELECT pg_stat_force_next_flush()")
-    connection.execute("SELECT pg_stat_reset()")
+    reset_statistics(connection)
     top = plan_nodes(connection, query, ", ANALYZE, BUFFERS, TIMING off")[0]
     connection.execute("SELECT pg_stat_force_next_flush()")
     statistics = rows(

@@ -39,6 +39,7 @@ from support import (
     connect,
     gained,
     require_node,
+    reset_statistics,
     rows,
     script,
     settings,
@@ -85,8 +86,7 @@ def test_ios_status(cluster: Cluster) -> None:
         assert blocks <= WORKERS * 2048 / 8
 
         blocks = value(connection, "SELECT pg_relation_size('served') / 8192")
-        connection.execute("SELECT pg_stat_force_next_flush()")
-        connection.execute("SELECT pg_stat_reset()")
+        reset_statistics(connection)
         with gained(connection) as change:
             scan_by_workers(connection)
         connection.execute("SELECT pg_stat_force_next_flush()")
