@@ -1,8 +1,23 @@
 # Builds pg_lookahead with PGXS.  PG_CONFIG picks the server, 15 to 18.
+#
+# The sources may be elsewhere: make -f PLACE/Makefile, with or without VPATH=PLACE.
+
+# Our own folder: PGXS sets srcdir too late for what is set before it is included.
+place := $(patsubst %/,%,$(or $(VPATH),$(dir $(firstword $(MAKEFILE_LIST)))))
+ifneq ($(place),.)
+VPATH ?= $(place)
+endif
+# What make finds there it would not make here.
+ifneq ($(realpath $(place)),$(realpath $(CURDIR)))
+ifneq ($(wildcard $(place)/*.so $(place)/src/*/*[.]o),)
+$(error the sources were built where they are: run "make clean" in $(place) first)
+endif
+endif
+files = $(patsubst $(place)/%,%,$(sort $(wildcard $(place)/$(1))))
 
 MODULE_big = pg_lookahead
 EXTENSION = pg_lookahead
-DATA = $(wildcard sql/pg_lookahead--*.sql)
+DATA = $(call files,sql/pg_lookahead--*.sql)
 PGFILEDESC = "pg_lookahead - reads the blocks a query will need before it needs them"
 
 OBJS = \
@@ -40,6 +55,7 @@ OBJS = \
 	src/source/leaf_walk.o \
 	src/source/index_pass.o \
 	src/source/maintenance.o \
+	src/source/plain.o \
 	src/source/plan_walk.o \
 	src/source/progress.o \
 	src/source/query.o \
@@ -70,19 +86,22 @@ OBJS = \
 	src/report/explain_space.o \
 	src/report/views.o
 
-PG_CPPFLAGS = -I$(srcdir)/src
+PG_CPPFLAGS = -I$(place)/src
 
-REGRESS = $(patsubst test/sql/%.sql,%,$(sort $(wildcard test/sql/*.sql)))
-REGRESS_OPTS = --inputdir=test --load-extension=pg_lookahead
-ISOLATION = $(patsubst test/specs/%.spec,%,$(sort $(wildcard test/specs/*.spec)))
-ISOLATION_OPTS = --inputdir=test --load-extension=pg_lookahead
+REGRESS = $(patsubst test/sql/%.sql,%,$(call files,test/sql/*.sql))
+REGRESS_OPTS = --inputdir=$(place)/test --load-extension=pg_lookahead
+ISOLATION = $(patsubst test/specs/%.spec,%,$(call files,test/specs/*.spec))
+ISOLATION_OPTS = --inputdir=$(place)/test --load-extension=pg_lookahead
 
 PG_CONFIG ?= pg_config
 PGXS := $(shell $(PG_CONFIG) --pgxs)
 include $(PGXS)
 
 # PGXS knows nothing of our headers: rebuild everything when one changes.
-$(OBJS): $(wildcard src/*.h src/*/*.h)
+$(OBJS) $(OBJS:.o=.bc): $(wildcard $(place)/src/*.h $(place)/src/*/*.h)
+
+# Where the sources are elsewhere nobody has made these.
+$(shell mkdir -p $(sort $(dir $(OBJS))))
 
 # The archive that goes to PGXN and to packagers.
 EXTVERSION = $(shell sed -n "s/^default_version = '\(.*\)'/\1/p" pg_lookahead.control)

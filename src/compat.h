@@ -21,6 +21,7 @@
  *	LA_HAVE_EXTEND_BY	a table can grow by several pages at once, and insert
  *						states know of further pages (16)
  *	LA_HAVE_WRITE_RUNS	the storage manager writes several pages at once (17)
+ *	LA_HAVE_SKIP_SCANS	B-tree makes keys for columns that have none (18)
  *
  * Copyright (c) 2026, the pg_lookahead authors
  *
@@ -327,9 +328,11 @@ la_bt_start_arrays(IndexScanDesc scan, ScanDirection direction)
  * them, for skip scans.
  */
 #if PG_VERSION_NUM >= 180000
+#define LA_HAVE_SKIP_SCANS 1
 #define LA_BT_NO_VALUE \
 	(SK_BT_MINVAL | SK_BT_MAXVAL | SK_BT_NEXT | SK_BT_PRIOR)
 #else
+#define LA_HAVE_SKIP_SCANS 0
 #define LA_BT_NO_VALUE 0
 #endif
 
@@ -380,6 +383,12 @@ la_bt_skip_bound(const BTArrayKeyInfo *array, bool is_forward)
 	return NULL;
 #endif
 }
+
+/*
+ * What the server calls in place of a function that runs as another user or
+ * with other parameters.  Declared in fmgr.c.
+ */
+extern Datum fmgr_security_definer(PG_FUNCTION_ARGS);
 
 /*
  * 18 declares this in a header.

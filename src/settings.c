@@ -19,6 +19,7 @@
 #include "postgres.h"
 
 #include "compat.h"
+#include "service/lookup.h"
 #include "service/service.h"
 #include "settings.h"
 #include "utils/guc.h"
@@ -81,6 +82,15 @@ la_check_method(int *newval, void **extra, GucSource source)
 }
 
 /*
+ * The session's commands are followed from outside, or not.
+ */
+static void
+la_assign_enabled(bool newval, void *extra)
+{
+	la_watcher_decline(!newval);
+}
+
+/*
  * Define the settings and reserve their prefix.  Called once per process.
  */
 void
@@ -97,13 +107,13 @@ la_settings_define(void)
 
 	DefineCustomBoolVariable("pg_lookahead.enabled",
 							 "Enables look-ahead in this session.",
-							 "If off, no scan is followed and nothing is read ahead. "
+							 "If off, no scan or command is followed and nothing is read ahead. "
 							 "Queries that are already running keep what they have.",
 							 &la_enabled,
 							 true,
 							 PGC_USERSET,
 							 0,
-							 NULL, NULL, NULL);
+							 NULL, la_assign_enabled, NULL);
 
 	DefineCustomIntVariable("pg_lookahead.heap_extend_size",
 							"Sets the space by which a table that is being filled grows at once.",

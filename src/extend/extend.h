@@ -61,7 +61,7 @@
 #define LA_EXTEND_MAX_BUFFERS	512
 
 /* After an error the session does not try again for this long. */
-#define LA_RETRY_MS				10000
+#define LA_RETRY_NS				INT64CONST(10000000000)
 
 typedef struct LaExtendCounters
 {
@@ -117,6 +117,8 @@ typedef struct LaGrowth
 {
 	BlockNumber size;			/* its pages when looked at last, or invalid */
 	BlockNumber target;			/* where rows went then, or invalid */
+	BlockNumber refused;		/* its pages when none were added because it
+								 * has room, or invalid */
 	BufferAccessStrategy ring;	/* buffers that pages are filled in, or NULL */
 	bool		is_row;			/* the statement has brought few rows */
 	BlockNumber made;			/* the last page made for us, or invalid */

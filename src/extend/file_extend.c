@@ -42,7 +42,7 @@
 #include "storage/fd.h"
 
 /* Pages that are written in one call, where space cannot be allocated. */
-#define LA_ZERO_BLOCKS	32
+#define LA_ZERO_BLOCKS	Min(32, PG_IOV_MAX)
 
 /*
  * Write zeros.  Returns false if that failed, with errno.

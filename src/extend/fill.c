@@ -156,6 +156,17 @@ la_is_single_row(const PlanState *node)
 }
 
 /*
+ * A relation that a ModifyTable node writes to, or NULL if pruning has left it
+ * out.  Not by the node's array of ResultRelInfo: minor versions have changed
+ * the size of that.
+ */
+static Relation
+la_result_relation(const ModifyTableState *modify, int rti)
+{
+	return modify->ps.state->es_relations[rti - 1];
+}
+
+/*
  * Watch a ModifyTable node.
  */
 static void
@@ -165,6 +176,7 @@ la_filling_begin(ModifyTableState *modify)
 	PlanState  *node = outerPlanState(modify);
 	LaFilling  *filling;
 	MemoryContextCallback *callback;
+	ListCell   *lc;
 
 	if (modify->operation == CMD_DELETE || node == NULL ||
 		la_is_single_row(node))
@@ -181,10 +193,13 @@ la_filling_begin(ModifyTableState *modify)
 	filling->sees_all = modify->operation == CMD_INSERT &&
 		castNode(ModifyTable, modify->ps.plan)->onConflictAction ==
 		ONCONFLICT_NONE;
-	for (int i = 0; i < modify->mt_nrels; i++)
-		if (la_extend_wanted(modify->resultRelInfo[i].ri_RelationDesc))
-			la_tables_add(&filling->filled,
-						  modify->resultRelInfo[i].ri_RelationDesc);
+	foreach(lc, castNode(ModifyTable, modify->ps.plan)->resultRelations)
+	{
+		Relation	rel = la_result_relation(modify, lfirst_int(lc));
+
+		if (rel != NULL && la_extend_wanted(rel))
+			la_tables_add(&filling->filled, rel);
+	}
 
 	la_by_address_put(&la_filling_nodes, node, filling);
 	dlist_push_head(&la_fillings, &filling->link);
@@ -325,8 +340,13 @@ la_single_row_end(ModifyTableState *modify)
 	if (modify->operation != CMD_INSERT ||
 		!la_is_single_row(outerPlanState(modify)))
 		return;
-	for (int i = 0; i < modify->mt_nrels; i++)
-		la_row_inserted(modify->resultRelInfo[i].ri_RelationDesc);
+	foreach(lc, castNode(ModifyTable, modify->ps.plan)->resultRelations)
+	{
+		Relation	rel = la_result_relation(modify, lfirst_int(lc));
+
+		if (rel != NULL)
+			la_row_inserted(rel);
+	}
 	foreach(lc, modify->ps.state->es_tuple_routing_result_relations)
 		la_row_inserted(((ResultRelInfo *) lfirst(lc))->ri_RelationDesc);
 }

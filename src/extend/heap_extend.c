@@ -66,12 +66,14 @@
  */
 #define LA_ROW_BLOCKS			64
 
-/* The end of a table that was looked at last, see la_keep_ahead(). */
+/* The ends of tables that were looked at last, see la_keep_ahead(). */
+#define LA_SEEN_ENDINGS			8
+
 static struct
 {
 	Oid			file;			/* its relfilenode */
 	BlockNumber last;
-}			la_seen_ending;
+}			la_seen_endings[LA_SEEN_ENDINGS];
 
 /*
  * May pages that are not in the WAL be in the free space map?  Before 15.7 and
@@ -160,6 +162,7 @@ void
 la_growth_init(LaGrowth *growth)
 {
 	growth->size = growth->target = growth->made = InvalidBlockNumber;
+	growth->refused = InvalidBlockNumber;
 	growth->ring = NULL;
 	growth->is_row = false;
 	growth->alone = 0;
@@ -225,9 +228,11 @@ la_keep_ahead(Relation rel, BlockNumber target, BlockNumber before,
 	uint32		step;
 	LaSpace		space = {0};
 	bool		is_done = false;
+	const int	slot = file % LA_SEEN_ENDINGS;
 
 	if (last == InvalidBlockNumber || target > last ||
-		(la_seen_ending.file == file && la_seen_ending.last == last))
+		(la_seen_endings[slot].file == file &&
+		 la_seen_endings[slot].last == last))
 		return false;
 	left = last - target;
 	step = la_growth_step(last + 1, growth);
@@ -242,8 +247,8 @@ la_keep_ahead(Relation rel, BlockNumber target, BlockNumber before,
 						  &space);
 	if (!space.busy)
 	{
-		la_seen_ending.file = file;
-		la_seen_ending.last = last;
+		la_seen_endings[slot].file = file;
+		la_seen_endings[slot].last = last;
 	}
 	return is_done;
 }
@@ -260,6 +265,7 @@ la_heap_filled(Relation rel, BlockNumber target, LaGrowth *growth)
 {
 	BlockNumber before = growth->target;
 	BlockNumber nblocks;
+	uint32		step;
 	bool		has_grown;
 	LaSpace		space;
 
@@ -277,8 +283,20 @@ la_heap_filled(Relation rel, BlockNumber target, LaGrowth *growth)
 	growth->size = nblocks;
 	if (!has_grown)
 		return;
-	if (!la_grow(rel, nblocks, la_growth_step(nblocks, growth),
-				 LA_IF_FULL, before, growth, &space) &&
-		nblocks >= LA_EXTEND_MIN_TABLE)
+
+	/* The map may say that there is room where the server finds none. */
+	step = la_growth_step(nblocks, growth);
+	if (step > 0 && (growth->refused == InvalidBlockNumber ||
+					 nblocks >= growth->refused + LA_EXTEND_MIN_BLOCKS))
+	{
+		if (la_grow(rel, nblocks, step, LA_IF_FULL, before, growth, &space))
+		{
+			growth->refused = InvalidBlockNumber;
+			return;
+		}
+		if (!space.busy)
+			growth->refused = nblocks;
+	}
+	if (nblocks >= LA_EXTEND_MIN_TABLE)
 		la_spare_note_end(rel, nblocks - 1);	/* the server has added many */
 }

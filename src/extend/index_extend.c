@@ -140,6 +140,7 @@ static struct
 	Oid			index;			/* that space is made for */
 	RelFileLocator locator;
 	BackgroundWorkerHandle *worker; /* NULL: none was started */
+	int			level;			/* la_index_builds when it was started */
 }			la_build;
 
 /* -------------------------------------------------------------------------
@@ -366,6 +367,7 @@ la_index_build_begin(Oid relid)
 		Assert(la_build.worker == NULL);
 		la_build.index = relid;
 		la_build.locator = *la_rel_locator(index);
+		la_build.level = la_index_builds;
 		if (la_space_worker_start(la_rel_path(index)))
 			la_extend_count(&(LaExtendCounters) {.index_builds_total = 1});
 		else
@@ -470,7 +472,8 @@ la_index_builds_begin(bool may_put_off)
 }
 
 /*
- * Such a command has ended.
+ * Such a command has ended.  If that was by an error, which may be caught, the
+ * index that an outer one is at, or has just built, is none of its business.
  */
 void
 la_index_builds_end(bool outer, bool is_good)
@@ -478,10 +481,11 @@ la_index_builds_end(bool outer, bool is_good)
 	la_build.created = InvalidOid;
 	la_may_put_off = outer;
 	la_index_builds--;
-	if (!is_good)
+	if (!is_good && la_build.level > la_index_builds)
 		la_worker_abandon();
 	else if (la_index_builds == 0)
 		la_index_build_end();
+	la_build.level = Min(la_build.level, la_index_builds);
 }
 
 /* -------------------------------------------------------------------------

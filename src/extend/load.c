@@ -46,6 +46,7 @@
 #include "extend/load.h"
 #include "hook/heap_am.h"
 #include "settings.h"
+#include "window/waits.h"
 
 /*
  * Pages that one call of multi_insert fills at least: it brings up to 64 kB of
@@ -58,6 +59,15 @@
 
 /* Calls between two looks for a TOAST table in use. */
 #define LA_TOAST_TURNS		16
+
+/*
+ * Those who write to a table are counted again after LA_COUNT_NS, or when it
+ * has grown by LA_LOAD_MAX_BLOCKS, but not before LA_COUNT_LEAST_NS.  A session
+ * remembers the number of so many tables.
+ */
+#define LA_COUNT_NS			INT64CONST(1000000000)
+#define LA_COUNT_LEAST_NS	INT64CONST(100000000)
+#define LA_COUNTED_TABLES	8
 
 static LaLoad *la_loads = NULL; /* the innermost first */
 
@@ -160,33 +170,60 @@ la_load_write(LaLoad *load, BulkInsertState bistate)
 }
 
 /*
+ * How many others have a table of nblocks locked to write, or had lately?
+ */
+static int
+la_count_beside(Relation rel, BlockNumber nblocks)
+{
+	static struct
+	{
+		Oid			relid;
+		BlockNumber nblocks;
+		int			beside;
+		int64		at_ns;
+	}			counts[LA_COUNTED_TABLES];
+	const Oid	relid = RelationGetRelid(rel);
+	const int	place = relid % LA_COUNTED_TABLES;
+	int64		now = la_wall_ns();
+	int64		age = now - counts[place].at_ns;
+	LOCKTAG		tag;
+
+	if (counts[place].relid == relid &&
+		(age < LA_COUNT_LEAST_NS ||
+		 (age < LA_COUNT_NS &&
+		  nblocks < counts[place].nblocks + LA_LOAD_MAX_BLOCKS)))
+		return counts[place].beside;
+	SET_LOCKTAG_RELATION(tag, rel->rd_lockInfo.lockRelId.dbId,
+						 rel->rd_lockInfo.lockRelId.relId);
+	pfree(GetLockConflicts(&tag, ShareLock, &counts[place].beside));
+	counts[place].relid = relid;
+	counts[place].nblocks = nblocks;
+	counts[place].at_ns = now;
+	return counts[place].beside;
+}
+
+/*
  * By how many pages may a load let its table of nblocks grow?  Others may be
  * loading it, too, and each keeps its pages to itself: the step is for all who
  * have the table locked to write.  Each gets LA_BATCH_BLOCKS at least, as long
  * as that is an eighth of the table for all of them.
  *
- * They are counted seldom: it takes a look at every process of the server.
+ * They are counted seldom, also by a session of many small loads: it takes a
+ * lock of every process of the server.
  */
 static uint32
 la_load_step(LaLoad *load, BlockNumber nblocks)
 {
 	uint32		step = la_extend_step(nblocks);
-	LOCKTAG		tag;
+	uint32		sharing;
 
 	if (step == 0 || load->rel->rd_createSubid != InvalidSubTransactionId)
 		return step;
-	if (load->counted == InvalidBlockNumber ||
-		nblocks >= load->counted + LA_LOAD_MAX_BLOCKS)
-	{
-		SET_LOCKTAG_RELATION(tag, load->rel->rd_lockInfo.lockRelId.dbId,
-							 load->rel->rd_lockInfo.lockRelId.relId);
-		pfree(GetLockConflicts(&tag, ShareLock, &load->beside));
-		load->counted = nblocks;
-	}
-	step /= 1 + load->beside;
+	sharing = 1 + la_count_beside(load->rel, nblocks);
+	step /= sharing;
 	if (step >= LA_BATCH_BLOCKS)
 		return step;
-	return nblocks / LA_EIGHTH >= LA_BATCH_BLOCKS * (1 + load->beside) ?
+	return nblocks / LA_EIGHTH >= LA_BATCH_BLOCKS * sharing ?
 		LA_BATCH_BLOCKS : 0;
 }
 
@@ -455,7 +492,7 @@ la_load_begin(LaLoad *load)
 	la_growth_init(&load->toast_growth);
 	load->pool_first = load->pool_last = InvalidBlockNumber;
 	load->next_free = load->last_free = InvalidBlockNumber;
-	load->refused = load->counted = InvalidBlockNumber;
+	load->refused = InvalidBlockNumber;
 	load->outer = la_loads;
 	la_loads = load;
 }

@@ -44,9 +44,6 @@ struct LaLoad
 	uint32		asked;			/* of these, when the map was asked last */
 	BlockNumber refused;		/* pages of the table when that had room, or
 								 * there were too many to share it */
-	int			beside;			/* others who write to the table */
-	BlockNumber counted;		/* pages of it when they were counted, or
-								 * invalid */
 	BlockNumber next_free;		/* what it had not used when last seen */
 	BlockNumber last_free;
 	BlockNumber noted;			/* page that was noted last in "filled" */

@@ -14,7 +14,9 @@
  *			many buffers one process may pin, and so how many pages come with
  *			one call.  It allocates the space with the file system
  *			(posix_fallocate), under the extension lock, and leaves the pages
- *			in shared buffers, where they need not be read.
+ *			in shared buffers, where they need not be read.  Where a quota ends
+ *			in the middle the call fails, but the file may be longer: what it
+ *			has got goes into the free space map, too.
  *
  *	15		can only add single pages.  We make the file longer ourselves
  *			(file_extend.c), under the extension lock, which everybody holds
@@ -46,13 +48,14 @@
 #include "common/pg_prng.h"
 #include "common/relpath.h"
 #include "compat.h"
+#include "executor/instrument.h"
 #include "extend/extend.h"
 #include "extend/write_combine.h"
 #include "storage/bufpage.h"
 #include "storage/freespace.h"
 #include "storage/lmgr.h"
-#include "utils/timestamp.h"
 #include "window/guard.h"
+#include "window/waits.h"
 
 /* Nothing is added in advance if the disk has room for fewer steps. */
 #define LA_FREE_STEPS	64
@@ -75,6 +78,16 @@
 #define LA_ROOM_LOOKS	64
 
 /*
+ * In a table of more than 2 GB each of these is on another page of the map.  If
+ * so many of those had to be read the others are not looked at this time: a
+ * client waits, and locks are held.  The next look begins elsewhere.
+ */
+#define LA_ROOM_READS	4
+
+/* From one part to the next; it has no divisor in common with the looks. */
+#define LA_ROOM_STRIDE	27
+
+/*
  * A page with this much beyond what fillfactor keeps free has room: for any row
  * of which nothing is stored elsewhere.  So has an empty one, whatever
  * fillfactor keeps free.  Where rows are wider, because no value of theirs may
@@ -84,7 +97,7 @@
 #define LA_ROOM			(BLCKSZ / 4)
 #define LA_ROOM_BEYOND	(BLCKSZ / 16)
 
-static TimestampTz la_retry_at = 0;
+static int64 la_retry_ns = 0;	/* no space before that; la_wall_ns() */
 
 /* What the guarded body is to do and has done. */
 typedef struct LaSpaceRun
@@ -92,6 +105,8 @@ typedef struct LaSpaceRun
 	Relation	rel;
 	BlockNumber nblocks;		/* size that the caller has seen, or we */
 	LaSpaceRequest request;
+	BlockNumber end;			/* of what was added and is known of; 0:
+								 * nothing was to be added */
 	bool		may_be_used;	/* to be returned, but for what is used */
 	LaSpace		space;
 } LaSpaceRun;
@@ -154,6 +169,7 @@ la_add_pages(LaSpaceRun *run)
 		return;
 	UnlockRelationForExtension(rel, ExclusiveLock);
 
+	run->end = run->nblocks;
 	while (left > 0)
 	{
 		Buffer		buffers[LA_EXTEND_MAX_BUFFERS];
@@ -188,6 +204,7 @@ la_add_pages(LaSpaceRun *run)
 			la_record(rel, first, last);
 			FreeSpaceMapVacuumRange(rel, first, last + 1);
 		}
+		run->end = last + 1;
 
 		left -= Min(left, got);
 		if (got < LA_FEW_PAGES ||
@@ -195,6 +212,26 @@ la_add_pages(LaSpaceRun *run)
 			 !la_end_is_free(rel)))
 			return;
 	}
+}
+
+/*
+ * A call has failed.  Put into the map what it has left at the end of the file,
+ * or what others have added there meanwhile: who takes a page that is full
+ * corrects the map, and who estimates looks at the pages.
+ */
+static void
+la_record_part(void *arg)
+{
+	LaSpaceRun *run = arg;
+	BlockNumber nblocks = RelationGetNumberOfBlocks(run->rel);
+	BlockNumber after = Min(nblocks, run->nblocks + run->request.npages);
+
+	if (run->end == 0 || after <= run->end)
+		return;
+	la_record(run->rel, run->end, after - 1);
+	FreeSpaceMapVacuumRange(run->rel, run->end, after);
+	if (after == nblocks)
+		la_spare_note(run->rel, after - 1);
 }
 #else
 /*
@@ -258,8 +295,7 @@ la_add_pages(LaSpaceRun *run)
 		la_zero_pages(run, Min(npages, NBuffers / LA_ZERO_PART));
 	if (!la_file_extend(rel, run->nblocks, npages))
 	{
-		la_retry_at = TimestampTzPlusMilliseconds(GetCurrentTimestamp(),
-												  LA_RETRY_MS);
+		la_retry_ns = la_wall_ns() + LA_RETRY_NS;
 		la_extend_count(&(LaExtendCounters) {.errors_total = 1});
 	}
 
@@ -299,14 +335,18 @@ la_has_room(const LaSpaceRun *run)
 	Size		reserve =
 		RelationGetTargetPageFreeSpace(rel, HEAP_DEFAULT_FILLFACTOR);
 	Size		wanted = LA_ROOM + reserve;
+	int64		most_reads = pgBufferUsage.shared_blks_read + LA_ROOM_READS;
+	int			start = pg_prng_uint64_range(&pg_global_prng_state,
+											 0, LA_ROOM_LOOKS - 1);
 
 	if (run->request.left != InvalidBlockNumber)
 		wanted = Max(wanted, LA_ROOM_BEYOND +
 					 GetRecordedFreeSpace(rel, run->request.left));
 	wanted = Min(wanted, LA_EMPTY_SPACE);
 
-	for (int i = 0; i < LA_ROOM_LOOKS; i++)
+	for (int n = 0; n < LA_ROOM_LOOKS; n++)
 	{
+		int			i = (start + n * LA_ROOM_STRIDE) % LA_ROOM_LOOKS;
 		BlockNumber first = (uint64) before * i / LA_ROOM_LOOKS;
 		BlockNumber next = (uint64) before * (i + 1) / LA_ROOM_LOOKS;
 		BlockNumber block = pg_prng_uint64_range(&pg_global_prng_state,
@@ -314,6 +354,8 @@ la_has_room(const LaSpaceRun *run)
 
 		if (GetRecordedFreeSpace(rel, block) >= wanted)
 			return true;
+		if (pgBufferUsage.shared_blks_read >= most_reads)
+			break;
 	}
 	return false;
 }
@@ -395,12 +437,12 @@ la_space_add(Relation rel, BlockNumber nblocks, const LaSpaceRequest *request,
 			 LaSpace *space)
 {
 	LaSpaceRun	run;
-	TimestampTz start;
+	int64		start;
 
 	memset(&run, 0, sizeof(run));
 	*space = run.space;
-	start = GetCurrentTimestamp();
-	if (request->npages == 0 || start < la_retry_at || !la_guard_is_possible())
+	start = la_wall_ns();
+	if (request->npages == 0 || start < la_retry_ns || !la_guard_is_possible())
 		return false;
 	run.rel = rel;
 	run.nblocks = nblocks;
@@ -408,8 +450,11 @@ la_space_add(Relation rel, BlockNumber nblocks, const LaSpaceRequest *request,
 
 	if (!la_guard_run_once(la_add_body, &run))
 	{
-		la_retry_at = TimestampTzPlusMilliseconds(start, LA_RETRY_MS);
+		la_retry_ns = start + LA_RETRY_NS;
 		la_extend_count(&(LaExtendCounters) {.errors_total = 1});
+#if LA_HAVE_EXTEND_BY
+		(void) la_guard_run_once(la_record_part, &run);
+#endif
 	}
 
 	if (run.space.busy)
@@ -417,7 +462,7 @@ la_space_add(Relation rel, BlockNumber nblocks, const LaSpaceRequest *request,
 	if (run.space.npages > 0)
 		la_extend_count(&(LaExtendCounters)
 						{.extensions_total = 1,
-						.time_us_total = GetCurrentTimestamp() - start});
+						.time_us_total = (la_wall_ns() - start) / 1000});
 	*space = run.space;
 	return run.space.npages > 0;
 }

@@ -69,14 +69,11 @@
 #include "settings.h"
 #include "storage/bufpage.h"
 #include "utils/memutils.h"
-#include "utils/timestamp.h"
 #include "window/guard.h"
+#include "window/waits.h"
 #include "window/window.h"
 
 #if LA_HAVE_WRITE_RUNS
-
-StaticAssertDecl(LA_MAX_WRITE_COMBINE_SIZE <= PG_IOV_MAX,
-				 "the storage manager must take as many in one call");
 
 /* Pages of a ring that are kept clean for what the load adds next. */
 #define LA_CLEAN_AHEAD		(LA_LOAD_MAX_BLOCKS + 128)
@@ -142,8 +139,8 @@ static char *la_copies = NULL;
 /* Pages that are to be written with the next call. */
 static uint32 la_call_size = LA_MIN_CALL;
 
-/* Nothing is written ahead of the sweep before that. */
-static TimestampTz la_sweep_retry_at = 0;
+/* Nothing is written ahead of the sweep before that; la_wall_ns(). */
+static int64 la_sweep_retry_ns = 0;
 
 static void
 la_filled_add(LaFilledPages *filled, BlockNumber block)
@@ -381,7 +378,8 @@ la_filled_room(const LaFilledPages *filled)
 static bool
 la_write_around(LaWriteOrder *order, BlockNumber block)
 {
-	uint32		step = la_write_combine_size;
+	/* Some platforms take few pages in one call. */
+	uint32		step = Min(la_write_combine_size, PG_IOV_MAX);
 
 	if (!la_direct_io())
 		step = Min(step, la_call_size);
@@ -493,7 +491,7 @@ la_victims_write(Relation rel, uint32 npages)
 
 	if (la_write_combine_size == 0 || RelationUsesLocalBuffers(rel) ||
 		!la_guard_is_possible() ||
-		(la_sweep_retry_at != 0 && GetCurrentTimestamp() < la_sweep_retry_at))
+		(la_sweep_retry_ns != 0 && la_wall_ns() < la_sweep_retry_ns))
 		return;
 	id = StrategySyncStart(NULL, NULL);
 	for (uint32 i = 0; i < nlooks; i++, id++)
@@ -511,8 +509,7 @@ la_victims_write(Relation rel, uint32 npages)
 		CHECK_FOR_INTERRUPTS();
 		if (la_write_around(&order, tag.blockNum))
 			continue;
-		la_sweep_retry_at = TimestampTzPlusMilliseconds(GetCurrentTimestamp(),
-														LA_RETRY_MS);
+		la_sweep_retry_ns = la_wall_ns() + LA_RETRY_NS;
 		break;
 	}
 	pgBufferUsage.shared_blks_hit = hits;

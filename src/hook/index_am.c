@@ -28,6 +28,10 @@
  * and the access method tells which original is meant; standing in for it
  * again would make a circle, so such an index is not followed any more.
  *
+ * There are two such copies, alike: one is for indexes whose functions are not
+ * plain, which so are asked once for each relcache entry (plain.c).  Scans of
+ * those are never trusted, see below.
+ *
  * Nothing else of the routine changes, so vacuuming and building never meet us.
  * Others that scan such an index do: the planner, who looks for the least and
  * the greatest key, exclusion constraints, CLUSTER, logical replication.  Their
@@ -37,7 +41,7 @@
  * and mostly finds an entry or two that are cached.  What the first stage notes
  * of those costs as much as 4 % of a round.  So the scan of a B-tree that was
  * started LA_TRUSTED_STARTS times while this backend read nothing is trusted:
- * its index points to a second stand-in, whose functions only compare how many
+ * its index points to another stand-in, whose functions only compare how many
  * blocks the backend has read.  With the first read, of whatever, all that are
  * trusted are looked at again; the round that is under way goes on as if it had
  * begun there, and the scout has to find out how far it is.
@@ -66,6 +70,7 @@
 #include "hook/index_am.h"
 #include "source/index_node.h"
 #include "source/leaf_scan.h"
+#include "source/plain.h"
 #include "utils/memutils.h"
 
 /* More than any installation has; further ones are left alone. */
@@ -453,7 +458,7 @@ la_index_am_wrap(Relation index)
 		la_end_trust(index);
 		return am;
 	}
-	if (am != NULL && routine == &am->routine)
+	if (am != NULL && (routine == &am->routine || routine == &am->strange))
 		return am;
 	if (am != NULL &&
 		memcmp(&am->orig, routine, sizeof(IndexAmRoutine)) != 0)
@@ -478,6 +483,7 @@ la_index_am_wrap(Relation index)
 			am->routine.ammarkpos = la_ammarkpos;
 		if (routine->amrestrpos)
 			am->routine.amrestrpos = la_amrestrpos;
+		am->strange = am->routine;
 		am->trusted = am->routine;
 		am->trusted.amgettuple = la_amgettuple_trusted;
 		am->trusted.amrescan = la_amrescan_trusted;
@@ -495,6 +501,7 @@ la_index_am_wrap(Relation index)
 		am->is_dear = (amoid != BTREE_AM_OID && amoid != HASH_AM_OID);
 		la_index_ams[la_nindex_ams++] = am;
 	}
-	index->rd_indam = &am->routine;
+	index->rd_indam = la_columns_are_plain(index) ?
+		&am->routine : &am->strange;
 	return am;
 }

@@ -11,7 +11,7 @@
 #define LA_INDEX_AM_H
 
 #include "access/amapi.h"
-#include "utils/relcache.h"
+#include "utils/rel.h"
 
 /*
  * Our stand-in for one routine.  The first member is what relations point to;
@@ -21,6 +21,7 @@ typedef struct LaIndexAm
 {
 	IndexAmRoutine routine;		/* must be first: rd_indam points here */
 	IndexAmRoutine trusted;		/* or here: see index_am.c */
+	IndexAmRoutine strange;		/* or here: its functions are not plain */
 	IndexAmRoutine orig;
 	Oid			amoid;
 	bool		keeps_pins;		/* may pin index pages between two tuples */
@@ -28,6 +29,16 @@ typedef struct LaIndexAm
 } LaIndexAm;
 
 struct LaIndexNode;
+
+/*
+ * Are the functions plain that are called for the columns of an index that is
+ * stood in for, whatever it is scanned for?  See plain.c.
+ */
+static inline bool
+la_index_am_is_plain(const LaIndexAm *am, Relation index)
+{
+	return index->rd_indam != &am->strange;
+}
 
 extern LaIndexAm *la_index_am_wrap(Relation index);
 extern LaIndexAm *la_index_am_of(Relation index);

@@ -44,7 +44,9 @@ la_is_maintenance(const Node *statement)
 		case T_ClusterStmt:
 			return true;
 		case T_CopyStmt:
-			return !((const CopyStmt *) statement)->is_from;
+			/* Of a query it runs a plan. */
+			return !((const CopyStmt *) statement)->is_from &&
+				((const CopyStmt *) statement)->relation != NULL;
 		default:
 			return false;
 	}

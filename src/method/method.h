@@ -76,6 +76,12 @@ typedef struct LaMethod
 	void		(*submit) (LaWindow *window);
 
 	/*
+	 * Optional.  The scan goes elsewhere: what has not been read yet is not
+	 * wanted any more.  Must not raise errors.
+	 */
+	void		(*drop) (LaWindow *window);
+
+	/*
 	 * Optional.  The executor goes back to its caller, who may never come
 	 * back: finish what is in flight, so that nothing is pinned.
 	 */

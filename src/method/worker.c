@@ -4,8 +4,9 @@
  *	  Method "worker": the workers of the I/O service read into shared buffers.
  *
  * A run of a window becomes a request.  Nothing is pinned and nothing is waited
- * for here; what the workers do after the scan has gone on is stopped by ending
- * the owner.
+ * for here.  What the workers would read of a window that is given up, because
+ * the scan begins elsewhere, would keep them from the next one: the owner is
+ * restarted.  When the scan is over it is ended.
  *
  * Workers that have much to do come too late.  So while queues are long a
  * window is advised to the kernel instead, and so is the part of a run that no
@@ -31,7 +32,7 @@
 typedef struct LaWorkerState
 {
 	LaOwnerRef	ref;
-	uint64		retry_us;		/* la_now_us() */
+	bool		has_asked;		/* since the owner was begun or restarted */
 	bool		is_busy;		/* workers are, for this window */
 } LaWorkerState;
 
@@ -57,19 +58,12 @@ la_worker_owner(LaWindow *window)
 {
 	LaWorkerState *state = window->method_state;
 	LaTarget	target;
-	uint64		now;
 
 	if (la_owner_is_valid(&state->ref))
 		return &state->ref;
-	now = la_now_us();
-	if (now < state->retry_us)
-		return NULL;
 	la_owner_target_of(&target, window->rel, MAIN_FORKNUM);
 	target.most_ahead = 2 * window->limit;
-	if (la_owner_begin(&state->ref, &target, 0, false))
-		return &state->ref;
-	state->retry_us = now + LA_OWNER_RETRY_US;
-	return NULL;
+	return la_owner_begin(&state->ref, &target, 0, false) ? &state->ref : NULL;
 }
 
 static void
@@ -77,7 +71,9 @@ la_worker_announce(LaWindow *window)
 {
 	LaWorkerState *state = window->method_state;
 
-	state->is_busy = !la_direct_io() && la_queues_are_long(LA_BUSY_BLOCKS);
+	/* If so the kernel is advised, where it takes advice. */
+	state->is_busy = LA_HAVE_ADVICE && !la_direct_io() &&
+		la_queues_are_long(LA_BUSY_BLOCKS);
 }
 
 static void
@@ -92,6 +88,7 @@ la_worker_start(LaWindow *window, const LaRun *run)
 	{
 		pg_atomic_write_u64(&ref->owner->moved_us, la_now_us());
 		n = la_owner_ask(ref, run->first, run->nblocks, PG_UINT64_MAX);
+		state->has_asked = state->has_asked || n > 0;
 	}
 	for (int i = 0; i < n; i++)
 		la_window_issued(window, la_window_lookup(window, run->first + i));
@@ -102,6 +99,17 @@ la_worker_start(LaWindow *window, const LaRun *run)
 		la_method_advice.start(window, &rest);
 	else
 		window->counters->blocks_dropped_total += rest.nblocks;
+}
+
+static void
+la_worker_drop(LaWindow *window)
+{
+	LaWorkerState *state = window->method_state;
+
+	/* The inner side of a nested loop comes here for every outer row. */
+	if (state->has_asked)
+		la_owner_restart(&state->ref);
+	state->has_asked = false;
 }
 
 /*
@@ -123,6 +131,7 @@ const LaMethod la_method_worker = {
 	.open = la_worker_open,
 	.announce = la_worker_announce,
 	.start = la_worker_start,
+	.drop = la_worker_drop,
 	.abandon = la_worker_close,
 	.close = la_worker_close,
 };

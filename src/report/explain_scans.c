@@ -96,25 +96,83 @@ la_show_properties(const char *method, const LaCounters *counters,
 #if LA_HAVE_NODE_HOOK
 
 /*
+ * By the address of the node; of one node's, that of the table goes first.
+ */
+static int
+la_compare_nodes(const void *a, const void *b)
+{
+	const LaFollowed *x = *(LaFollowed *const *) a;
+	const LaFollowed *y = *(LaFollowed *const *) b;
+
+	if (x->node != y->node)
+		return (uintptr_t) x->node < (uintptr_t) y->node ? -1 : 1;
+	return x->reads_leaves - y->reads_leaves;
+}
+
+/*
+ * Sort the scans of a query by their nodes: a plan may have thousands of both.
+ */
+static void
+la_sort_scans(LaQuery *query)
+{
+	MemoryContext context = query->estate->es_query_cxt;
+	dlist_iter	iter;
+
+	if (query->by_node != NULL)
+		pfree(query->by_node);
+	query->by_node = MemoryContextAlloc(context, sizeof(LaFollowed *) *
+										query->scans.n);
+	query->nby_node = 0;
+	dlist_foreach(iter, &query->scans.list)
+		query->by_node[query->nby_node++] =
+			dlist_container(LaFollowed, query_link, iter.cur);
+	Assert(query->nby_node == query->scans.n);
+	qsort(query->by_node, query->nby_node, sizeof(LaFollowed *),
+		  la_compare_nodes);
+}
+
+/*
+ * The place of a node's first scan among those sorted, or where it would be.
+ */
+static int
+la_first_scan_of(const LaQuery *query, const PlanState *node)
+{
+	int			first = 0;
+	int			end = query->nby_node;
+
+	while (first < end)
+	{
+		int			middle = first + (end - first) / 2;
+
+		if ((uintptr_t) query->by_node[middle]->node < (uintptr_t) node)
+			first = middle + 1;
+		else
+			end = middle;
+	}
+	return first;
+}
+
+/*
  * EXPLAIN prints a plan node: show its scans.
  */
 void
 la_explain_scans_of(const PlanState *node, ExplainState *es)
 {
 	LaQuery    *query = la_query_of(node->state);
-	dlist_iter	iter;
 
-	if (query == NULL)
+	if (query == NULL || query->scans.n == 0)
 		return;
-	dlist_foreach(iter, &query->scans.list)
+	if (query->nby_node != query->scans.n)
+		la_sort_scans(query);
+	for (int i = la_first_scan_of(query, node);
+		 i < query->nby_node && query->by_node[i]->node == node;
+		 i++)
 	{
-		LaFollowed *scan = dlist_container(LaFollowed, query_link, iter.cur);
+		LaFollowed *scan = query->by_node[i];
 		LaCounters	counters;
 		const char *method;
 		const char *label;
 
-		if (scan->node != node)
-			continue;
 		method = la_scan_counters(query, scan, &counters);
 		if (method == NULL)
 			continue;

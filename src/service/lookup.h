@@ -43,6 +43,7 @@ la_watcher_is_wanted(void)
 
 /* For the watcher, which alone asks. */
 extern void la_watcher_attach(void);
+extern bool la_watcher_is_declined(int place, int pid);
 extern int	la_lookup_begin(Oid dbid, Oid relid);
 extern LaLookupResult la_lookup_poll(int slot, LaFiles *files);
 extern void la_lookup_cancel(int slot);
@@ -52,6 +53,7 @@ extern void la_lookup_cancel(int slot);
 
 /* For who is about to run a command that may be followed. */
 extern void la_watcher_wake(void);
+extern void la_watcher_decline(bool declines);
 
 extern void la_watcher_shmem_request(void);
 extern void la_watcher_shmem_startup(void);

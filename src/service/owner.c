@@ -12,6 +12,9 @@
  *							begin	end		begin
  *		request with generation 5: valid	void ever after
  *
+ * A scan that goes elsewhere restarts its slot: the generation goes from 7 to 9
+ * in one step, so that nobody can have it in between.
+ *
  * What the generation promises.  The backend that began the slot holds a lock
  * on the relation, and ends the slot before that lock can be given up: at the
  * end of the scan, and when a transaction or subtransaction aborts, whose
@@ -32,6 +35,14 @@
 #include "service/service.h"
 #include "settings.h"
 #include "storage/ipc.h"
+
+/*
+ * Who got no slot asks again after this time, and who found none that another
+ * should have begun after the second.  All slots are looked at, with a lock:
+ * others are not to be kept from theirs.
+ */
+#define LA_BEGIN_AGAIN_US	1000000
+#define LA_FIND_AGAIN_US	10000
 
 /* Slots that this process has begun: few, in no order. */
 static LaOwnerRef la_begun[LA_MAX_OWNERS];
@@ -87,16 +98,24 @@ la_owner_target_of(LaTarget *target, Relation rel, ForkNumber fork)
 }
 
 /*
- * How many parallel scans of this process have a slot?
+ * Has this process its share of the slots for such scans: with a window,
+ * parallel ones, others?  Not the watcher: its scans are those of many.
  */
-static int
-la_parallel_begun(void)
+static bool
+la_has_share(const LaTarget *target, uint64 key)
 {
 	int			n = 0;
 
+	if (target->is_watched)
+		return false;
 	for (int i = 0; i < la_nbegun; i++)
-		n += la_begun[i].owner->key != 0;
-	return n;
+	{
+		const LaOwner *owner = la_begun[i].owner;
+
+		n += (owner->key != 0) == (key != 0) &&
+			(owner->target.most_ahead > 0) == (target->most_ahead > 0);
+	}
+	return n >= LA_SESSION_OWNERS;
 }
 
 /*
@@ -110,14 +129,17 @@ la_is_reserved(LaOwner *owner)
 
 /*
  * A slot that may be begun, or NULL.  Says, too, whether another scan of the
- * relation has the same key.  The caller holds the lock.
+ * relation has the same key.  A session that has its share gets more as long as
+ * more than half of all are free, but for parallel scans.  The caller holds the
+ * lock.
  */
 static LaOwner *
 la_owner_choose(const LaTarget *target, uint64 key, bool is_reserved,
-				bool *is_ambiguous)
+				bool has_share, bool *is_ambiguous)
 {
 	LaOwner    *owner = NULL;
 	int			nslots = LA_MAX_OWNERS;
+	int			nfree = 0;
 	int			nparallel = 0;
 	int			nreserved = 0;
 
@@ -130,6 +152,7 @@ la_owner_choose(const LaTarget *target, uint64 key, bool is_reserved,
 
 		if (!la_is_in_use(pg_atomic_read_u32(&candidate->generation)))
 		{
+			nfree++;
 			if (owner == NULL && i < nslots)
 				owner = candidate;
 			continue;
@@ -139,6 +162,8 @@ la_owner_choose(const LaTarget *target, uint64 key, bool is_reserved,
 		if (key != 0 && la_has_key(candidate, target, key))
 			candidate->is_ambiguous = *is_ambiguous = true;
 	}
+	if (has_share && (key != 0 || nfree <= LA_MAX_OWNERS / 2))
+		return NULL;
 	if (is_reserved && nreserved >= LA_RESERVED_OWNERS)
 		return NULL;
 	if (key != 0 && nparallel >= LA_PARALLEL_OWNERS)
@@ -147,13 +172,26 @@ la_owner_choose(const LaTarget *target, uint64 key, bool is_reserved,
 }
 
 /*
- * Count a scan that got no slot, unless it has another way: those with a window
- * (index scans, leaf pages, bitmaps), for which method/worker.c advises the
- * kernel, and those that ask again when they begin.
+ * Forget the slot, if there was one, and say whether another may be asked for.
+ */
+static bool
+la_owner_may_ask(LaOwnerRef *ref)
+{
+	ref->owner = NULL;
+	return la_service != NULL &&
+		(ref->retry_us == 0 || la_now_us() >= ref->retry_us);
+}
+
+/*
+ * There is no slot.  Count the scan, unless it has another way: those with a
+ * window (index scans, leaf pages, bitmaps), for which method/worker.c advises
+ * the kernel, and those that ask again when they begin.
  */
 static void
-la_owner_refused(const LaTarget *target, bool is_reserved)
+la_owner_refused(LaOwnerRef *ref, const LaTarget *target, bool is_reserved)
 {
+	if (!is_reserved)
+		ref->retry_us = la_now_us() + LA_BEGIN_AGAIN_US;
 	if (target->most_ahead == 0 && !is_reserved)
 		pg_atomic_fetch_add_u64(&la_service->owners_refused, 1);
 }
@@ -162,8 +200,9 @@ la_owner_refused(const LaTarget *target, bool is_reserved)
  * Begin to use a slot.  The caller holds a lock on the relation, and calls
  * la_owner_end() before it gives that up; an abort does it for it.
  *
- * Returns false if all slots are taken that it may have.  It may be reserved
- * for a scan that has not begun.
+ * Returns false if all slots are taken that it may have, or were a moment ago,
+ * and if they are scarce and this session has its share of them.
+ * It may be reserved for a scan that has not begun.
  *
  * If another scan of the relation has the same key, a process that looks for a
  * slot could belong to either, and would move the position of the wrong one.
@@ -174,21 +213,22 @@ la_owner_begin(LaOwnerRef *ref, const LaTarget *target, uint64 key,
 			   bool is_reserved)
 {
 	LaOwner    *owner;
+	bool		has_share;
 	bool		is_ambiguous;
 
-	ref->owner = NULL;
-	if (la_service == NULL)
+	if (!la_owner_may_ask(ref))
 		return false;
-	if (la_nbegun >= LA_MAX_OWNERS ||
-		(key != 0 && la_parallel_begun() >= LA_SESSION_OWNERS))
+	if (la_nbegun >= LA_MAX_OWNERS)
 	{
-		la_owner_refused(target, is_reserved);
+		la_owner_refused(ref, target, is_reserved);
 		return false;
 	}
 	la_owners_have_end();
+	has_share = la_has_share(target, key);
 
 	LWLockAcquire(la_service->lock, LW_EXCLUSIVE);
-	owner = la_owner_choose(target, key, is_reserved, &is_ambiguous);
+	owner = la_owner_choose(target, key, is_reserved, has_share,
+							&is_ambiguous);
 	if (owner != NULL)
 	{
 		owner->target = *target;
@@ -208,7 +248,7 @@ la_owner_begin(LaOwnerRef *ref, const LaTarget *target, uint64 key,
 
 	if (owner == NULL)
 	{
-		la_owner_refused(target, is_reserved);
+		la_owner_refused(ref, target, is_reserved);
 		return false;
 	}
 	la_begun[la_nbegun++] = *ref;
@@ -220,13 +260,13 @@ la_owner_begin(LaOwnerRef *ref, const LaTarget *target, uint64 key,
  *
  * The leader may have two parallel plans at once, one below a cursor, whose
  * nodes have the same number: the target tells them apart.  Where that is the
- * same, too, nobody can.
+ * same, too, nobody can.  Returns false then, and if there is none, or was none
+ * a moment ago.
  */
 bool
 la_owner_find(LaOwnerRef *ref, const LaTarget *target, uint64 key)
 {
-	ref->owner = NULL;
-	if (la_service == NULL || key == 0)
+	if (!la_owner_may_ask(ref) || key == 0)
 		return false;
 
 	LWLockAcquire(la_service->lock, LW_SHARED);
@@ -244,15 +284,17 @@ la_owner_find(LaOwnerRef *ref, const LaTarget *target, uint64 key)
 		}
 	}
 	LWLockRelease(la_service->lock);
+	if (ref->owner == NULL)
+		ref->retry_us = la_now_us() + LA_FIND_AGAIN_US;
 	return ref->owner != NULL;
 }
 
 /*
- * Give a slot back.  Does nothing if that was done already, or if another
+ * Our entry for a slot; NULL if it was given back already, or if another
  * process has begun it.
  */
-void
-la_owner_end(LaOwnerRef *ref)
+static LaOwnerRef *
+la_owner_begun(const LaOwnerRef *ref)
 {
 	for (int i = 0; i < la_nbegun; i++)
 	{
@@ -261,10 +303,38 @@ la_owner_end(LaOwnerRef *ref)
 		if (begun->owner == ref->owner && begun->generation == ref->generation)
 		{
 			Assert(la_owner_is_valid(ref));
-			pg_atomic_fetch_add_u32(&ref->owner->generation, 1);
-			la_begun[i] = la_begun[--la_nbegun];
-			break;
+			return begun;
 		}
+	}
+	return NULL;
+}
+
+/*
+ * Make void what was asked for, and keep the slot.  Does nothing if it is not
+ * ours, or not any more.
+ */
+void
+la_owner_restart(LaOwnerRef *ref)
+{
+	LaOwnerRef *begun = la_owner_begun(ref);
+
+	if (begun != NULL)
+		ref->generation = begun->generation =
+			pg_atomic_add_fetch_u32(&ref->owner->generation, 2);
+}
+
+/*
+ * Give a slot back.  Does nothing if it is not ours, or not any more.
+ */
+void
+la_owner_end(LaOwnerRef *ref)
+{
+	LaOwnerRef *begun = la_owner_begun(ref);
+
+	if (begun != NULL)
+	{
+		pg_atomic_fetch_add_u32(&ref->owner->generation, 1);
+		*begun = la_begun[--la_nbegun];
 	}
 	ref->owner = NULL;
 }

@@ -19,7 +19,8 @@
  * for that to a later question.
  *
  * The watcher's latch is here, too, for those who are about to run a command
- * that may be followed (hook/utility.c).
+ * that may be followed (hook/utility.c), and what processes say that are not to
+ * be followed (settings.c).
  *
  * A resolver takes the locks on catalogs that any reader takes, none on the
  * relation itself, waits at most LA_LOCK_TIMEOUT for them, and is gone after
@@ -67,13 +68,20 @@ typedef struct LaLookup
 	LaFiles		files;
 } LaLookup;
 
-/* Shared memory; all is protected by the mutex. */
+/* Shared memory. */
 typedef struct LaWatch
 {
-	slock_t		mutex;
+	slock_t		mutex;			/* protects what follows, up to lookups */
 	Latch	   *watcher;		/* NULL: not running */
 	uint64		woken_us;		/* when it was woken last; la_now_us() */
 	LaLookup	lookups[LA_MAX_LOOKUPS];
+
+	/*
+	 * By place in the status array: the process there that is not to be
+	 * followed, by its number; or 0, or one that is gone.  Written by the
+	 * process itself.
+	 */
+	pg_atomic_uint32 declined[FLEXIBLE_ARRAY_MEMBER];
 } LaWatch;
 
 /* What a resolver is told when it is started. */
@@ -91,6 +99,13 @@ static BackgroundWorkerHandle *la_resolvers[LA_MAX_LOOKUPS];
 StaticAssertDecl(sizeof(LaResolverOrder) <= BGW_EXTRALEN,
 				 "the order must fit into bgw_extra");
 
+static Size
+la_watcher_size(void)
+{
+	return add_size(offsetof(LaWatch, declined),
+					mul_size(MaxBackends, sizeof(pg_atomic_uint32)));
+}
+
 /*
  * Ask for shared memory.  Called from shmem_request_hook.
  */
@@ -98,7 +113,7 @@ void
 la_watcher_shmem_request(void)
 {
 	if (la_watcher_is_wanted())
-		RequestAddinShmemSpace(sizeof(LaWatch));
+		RequestAddinShmemSpace(la_watcher_size());
 }
 
 /*
@@ -113,12 +128,14 @@ la_watcher_shmem_startup(void)
 		return;
 
 	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
-	la_watch_area = ShmemInitStruct("pg_lookahead watcher", sizeof(LaWatch),
+	la_watch_area = ShmemInitStruct("pg_lookahead watcher", la_watcher_size(),
 									&found);
 	if (!found)
 	{
-		MemSet(la_watch_area, 0, sizeof(LaWatch));
+		MemSet(la_watch_area, 0, la_watcher_size());
 		SpinLockInit(&la_watch_area->mutex);
+		for (int i = 0; i < MaxBackends; i++)
+			pg_atomic_init_u32(&la_watch_area->declined[i], 0);
 	}
 	LWLockRelease(AddinShmemInitLock);
 }
@@ -148,6 +165,24 @@ la_watcher_wake(void)
 		SetLatch(latch);
 }
 
+/*
+ * From now on the watcher is not to follow what this process does, or it may.
+ * Raises no errors.
+ */
+void
+la_watcher_decline(bool declines)
+{
+	int			place;
+
+	if (la_watch_area == NULL || MyBEEntry == NULL)
+		return;
+	place = (int) (MyBEEntry - la_status_array());
+	/* Auxiliary processes have places elsewhere, and run no command. */
+	if (place >= 0 && place < MaxBackends)
+		pg_atomic_write_u32(&la_watch_area->declined[place],
+							declines ? (uint32) MyProcPid : 0);
+}
+
 /* -------------------------------------------------------------------------
  * The watcher's side
  * -------------------------------------------------------------------------
@@ -174,6 +209,15 @@ la_watcher_attach(void)
 	for (int i = 0; i < LA_MAX_LOOKUPS; i++)
 		la_watch_area->lookups[i].ticket++;
 	SpinLockRelease(&la_watch_area->mutex);
+}
+
+/*
+ * Does the process at a place of the status array want not to be followed?
+ */
+bool
+la_watcher_is_declined(int place, int pid)
+{
+	return pg_atomic_read_u32(&la_watch_area->declined[place]) == (uint32) pid;
 }
 
 /*

@@ -10,7 +10,8 @@
  *		la_owner_begin()	a slot in shared memory: the relation, the position
  *		la_owner_ask()		a range of blocks: into the queue of a worker
  *		owner->position		the scan is here now
- *		la_owner_end()		forget what is still queued
+ *		la_owner_restart()	forget what is still queued: it goes elsewhere
+ *		la_owner_end()		forget that, too, and give the slot back
  *
  * Nothing waits for the service: a range that no queue has room for is dropped
  * and counted, and the scan reads those blocks by itself or advises the kernel.
@@ -41,10 +42,16 @@
 /*
  * Parallel scans have theirs before they begin, which many of a plan may never
  * do, and those of a portal that is fetched from never will.  So many of them
- * have not begun, so many there are, and so many of one session, at most.
+ * have not begun, and so many there are, at most.
  */
 #define LA_RESERVED_OWNERS		64
 #define LA_PARALLEL_OWNERS		96
+
+/*
+ * So many parallel ones of one session at most.  It gets as many of those with
+ * a window and of the others in any case, and more while more than half of all
+ * are free: a scan has its slot to its end, and that may be an idle cursor's.
+ */
 #define LA_SESSION_OWNERS		32
 
 /* Room in a worker's queue; pg_lookahead.max_requests_per_worker uses less. */
@@ -85,7 +92,7 @@ typedef struct LaTarget
  */
 typedef struct LaOwner
 {
-	pg_atomic_uint32 generation;	/* +1 at begin, +1 at end */
+	pg_atomic_uint32 generation;	/* +1 at begin and end, +2 at restart */
 
 	/* written before the generation becomes odd, then immutable */
 	LaTarget	target;
@@ -106,11 +113,13 @@ typedef struct LaOwner
 	pg_atomic_uint64 moved_us;	/* when it moved last; la_now_us() */
 } LaOwner;
 
-/* A process' handle on a slot. */
+/* A process' handle on a slot; zeroed before it is used first. */
 typedef struct LaOwnerRef
 {
 	LaOwner    *owner;			/* NULL: none */
 	uint32		generation;
+	uint64		retry_us;		/* got none: not again before la_now_us() is
+								 * this */
 } LaOwnerRef;
 
 /* A range of blocks in a worker's queue. */
@@ -137,7 +146,7 @@ typedef struct LaWorkerCounters
 	pg_atomic_uint64 asked;		/* blocks of those accepted; by those who ask */
 	pg_atomic_uint64 done;		/* served, or found useless */
 	pg_atomic_uint64 passed;	/* blocks not read: the owner was past them */
-	pg_atomic_uint64 stale;		/* requests whose owner had ended */
+	pg_atomic_uint64 stale;		/* requests that the owner had given up */
 	pg_atomic_uint64 locked;	/* requests given up for another's lock */
 	pg_atomic_uint64 hits;		/* blocks that were in shared buffers */
 	pg_atomic_uint64 blocks;	/* blocks read */
@@ -222,15 +231,13 @@ extern void la_service_shmem_startup(void);
 extern void la_service_register(void);
 extern bool la_service_is_running(void);
 
-/* Who got no slot asks for one again after this time. */
-#define LA_OWNER_RETRY_US	UINT64CONST(1000000)
-
 /* owner.c */
 extern bool la_owner_begin(LaOwnerRef *ref, const LaTarget *target,
 						   uint64 key, bool is_reserved);
 extern bool la_owner_find(LaOwnerRef *ref, const LaTarget *target,
 						  uint64 key);
 extern bool la_owner_is_valid(const LaOwnerRef *ref);
+extern void la_owner_restart(LaOwnerRef *ref);
 extern void la_owner_end(LaOwnerRef *ref);
 extern int	la_owner_share(void);
 extern int64 la_owners_refused(void);

@@ -105,10 +105,11 @@ la_count(pg_atomic_uint64 *counter, uint64 n)
 static inline LaOwnerRef
 la_owner_of(const LaRequest *request)
 {
-	LaOwnerRef	ref;
+	LaOwnerRef	ref = {
+		.owner = &la_service->owners[request->owner],
+		.generation = request->generation
+	};
 
-	ref.owner = &la_service->owners[request->owner];
-	ref.generation = request->generation;
 	return ref;
 }
 
@@ -406,7 +407,7 @@ la_advise_request(const LaRequest *request)
 		!target.is_exact;
 
 	pg_read_barrier();
-	if (la_direct_io() || !la_owner_is_valid(&ref) ||
+	if (!LA_HAVE_ADVICE || la_direct_io() || !la_owner_is_valid(&ref) ||
 		la_blocks_passed(&target, request) == request->nblocks)
 		return;
 	if (needs_lock && !la_target_lock(&target))

@@ -532,6 +532,11 @@ la_bitmap_start(LaBitmapScan *scan)
 			la_bitmap_enter(scan, LA_BITMAP_OUT);
 			return;
 		}
+		if (!la_window_is_possible(&scan->base.counters))
+		{
+			scan->hold_until = scan->visited + LA_FIRST_HOLD;
+			return;
+		}
 		la_followed_runs(&scan->base);
 		la_bitmap_work_create(scan, method);
 		scan->base.counters.scans_total = 1;
@@ -555,6 +560,7 @@ la_bitmap_restarts(Datum arg)
 	LaBitmapScan *scan = (LaBitmapScan *) DatumGetPointer(arg);
 
 	la_bitmap_drop(scan);
+	la_window_elsewhere(scan->base.window);
 	if (scan->state != LA_BITMAP_OUT)
 		la_bitmap_enter(scan, LA_BITMAP_WATCHING);
 	if (scan->hold_until == PG_INT64_MAX)
@@ -576,7 +582,7 @@ la_bitmap_restarts(Datum arg)
 static void
 la_bitmap_rest(LaBitmapScan *scan)
 {
-	if (scan->is_repeated)
+	if (scan->is_repeated && !la_windows_are_scarce())
 		return;
 	if (scan->base.window != NULL)
 	{

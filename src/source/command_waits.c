@@ -26,9 +26,11 @@
 #include "postgres.h"
 
 #include "compat.h"
+#include "postmaster/bgworker_internals.h"
 #include "settings.h"
 #include "source/command_waits.h"
-#include "storage/proc.h"
+#include "storage/lock.h"
+#include "storage/lwlock.h"
 #include "storage/procarray.h"
 #include "window/waits.h"
 
@@ -64,25 +66,34 @@ la_proc_waits(const PGPROC *proc, bool *unknown)
  * read at this moment?
  */
 static int
-la_group(const PGPROC *leader, int *nwaiting, bool *unknown)
+la_group(PGPROC *leader, int *nwaiting, bool *unknown)
 {
+	const PGPROC *workers[MAX_PARALLEL_WORKER_LIMIT];
 	int			nworkers = 0;
+	LWLock	   *lock;
+	dlist_iter	iter;
 
 	*nwaiting = 0;
 
 	/* One that never had workers is in no group. */
 	if (leader->lockGroupLeader != leader)
 		return 0;
-	for (uint32 i = 0; i < ProcGlobal->allProcCount; i++)
-	{
-		const PGPROC *proc = &ProcGlobal->allProcs[i];
 
-		/* No lock: at worst it has just become another's. */
-		if (proc == leader || proc->lockGroupLeader != leader)
-			continue;
-		nworkers++;
-		*nwaiting += la_proc_waits(proc, unknown);
-	}
+	/* It may have become another's meanwhile. */
+	lock = LockHashPartitionLockByProc(leader);
+	LWLockAcquire(lock, LW_SHARED);
+	if (leader->lockGroupLeader == leader)
+		dlist_foreach(iter, &leader->lockGroupMembers)
+		{
+			const PGPROC *proc = dlist_container(PGPROC, lockGroupLink,
+												 iter.cur);
+
+			if (proc != leader && nworkers < lengthof(workers))
+				workers[nworkers++] = proc;
+		}
+	LWLockRelease(lock);
+	for (int i = 0; i < nworkers; i++)
+		*nwaiting += la_proc_waits(workers[i], unknown);
 	return nworkers;
 }
 
@@ -91,7 +102,7 @@ la_group(const PGPROC *leader, int *nwaiting, bool *unknown)
  * have to, where several read by themselves.
  */
 static bool
-la_is_waiting(const PGPROC *proc, bool whole_group, bool *unknown)
+la_is_waiting(PGPROC *proc, bool whole_group, bool *unknown)
 {
 	bool		leader_waits = la_proc_waits(proc, unknown);
 	int			nwaiting;
@@ -104,12 +115,24 @@ la_is_waiting(const PGPROC *proc, bool whole_group, bool *unknown)
 }
 
 /*
+ * The place of a process, or NULL.  To find it takes a lock that all who commit
+ * need, so it is remembered.
+ */
+static PGPROC *
+la_proc_of(LaCommandWaits *waits, int pid)
+{
+	if (waits->proc == NULL || waits->proc->pid != pid)
+		waits->proc = BackendPidGetProc(pid);
+	return waits->proc;
+}
+
+/*
  * Has a process parallel workers?
  */
 bool
-la_has_parallel_workers(int pid)
+la_has_parallel_workers(LaCommandWaits *waits, int pid)
 {
-	PGPROC	   *proc = BackendPidGetProc(pid);
+	PGPROC	   *proc = la_proc_of(waits, pid);
 	int			nwaiting;
 	bool		unknown = false;
 
@@ -138,7 +161,7 @@ la_waits_look(LaCommandWaits *waits, int pid, bool whole_group)
 
 	if (la_start_after == 0)
 		return true;			/* for tests */
-	proc = BackendPidGetProc(pid);
+	proc = la_proc_of(waits, pid);
 	if (proc == NULL)
 		return false;
 	waits->looks++;

@@ -10,6 +10,8 @@
 #ifndef LA_COMMAND_WAITS_H
 #define LA_COMMAND_WAITS_H
 
+#include "storage/proc.h"
+
 /* A command that might be followed is looked at this often at first. */
 #define LA_EAGER_LOOK_MS	5L
 
@@ -21,10 +23,11 @@ typedef struct LaCommandWaits
 	bool		unknown;		/* or reading, as nobody says who waits */
 	bool		verdict;
 	long		look_ms;		/* until the next look */
+	PGPROC	   *proc;			/* the process, when looked up last, or NULL */
 } LaCommandWaits;
 
 extern void la_waits_begin(LaCommandWaits *waits);
 extern bool la_waits_look(LaCommandWaits *waits, int pid, bool whole_group);
-extern bool la_has_parallel_workers(int pid);
+extern bool la_has_parallel_workers(LaCommandWaits *waits, int pid);
 
 #endif							/* LA_COMMAND_WAITS_H */

@@ -51,6 +51,7 @@ typedef struct LaFollowedOps
 typedef struct LaScans
 {
 	dlist_head	list;			/* LaFollowed; most index scans join late */
+	int			n;				/* of the list */
 	int			places;			/* scan nodes met so far */
 	uint32		runs;			/* times that the executor came back */
 	LaFollowed *ended;			/* the parallel sequential scan to whose end
@@ -108,6 +109,7 @@ la_followed_add(LaScans *scans, LaFollowed *followed, int place)
 	followed->scans = scans;
 	followed->place = place;
 	dlist_push_tail(&scans->list, &followed->query_link);
+	scans->n++;
 }
 
 /*

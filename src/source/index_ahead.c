@@ -52,6 +52,9 @@
 #define LA_ENTRY_NS			25
 #define LA_FREE_ENTRIES		100000
 
+/* A scout that was closed at rest comes back after this part of the way. */
+#define LA_REOPEN_PART			4
+
 /* Blocks in a row that nobody foresaw, after which the scout seeks again. */
 #define LA_MAX_IGNORED		64
 
@@ -63,6 +66,28 @@ la_follow_own_leaves(LaIndexScan *scan)
 {
 	if (scan->target.leaf != NULL)
 		la_leaf_scan_follow(scan->target.leaf, scan->desc, NULL);
+}
+
+/*
+ * The scout is not needed for now, maybe for hours, in which it must not keep a
+ * page of the index from VACUUM: where a B-tree is not in the WAL its pages
+ * stay pinned.  If it has to be closed for that it may be opened again when the
+ * scan has gone on by a part of its way, so that it costs a few times that at
+ * most.
+ */
+static void
+la_rest(LaIndexScan *scan)
+{
+	LaScout    *scout = scan->scout;
+	int64		position = scan->target.position;
+
+	if (scout == NULL || scout->state == LA_SCOUT_CLOSED ||
+		RelationUsesLocalBuffers(scan->target.real->indexRelation))
+		return;
+	LA_WITH_OWNER(scan->owner, la_scout_pause(scout));
+	if (scout->state == LA_SCOUT_CLOSED)
+		scan->reopen_at = Min(scan->reopen_at,
+							  position + position / LA_REOPEN_PART);
 }
 
 /*
@@ -94,6 +119,8 @@ la_index_ahead_enter(LaIndexScan *scan, LaScanState state)
 			break;
 	}
 	scan->state = state;
+	if (state == LA_SCAN_WATCHING)
+		la_rest(scan);
 }
 
 /*
@@ -186,6 +213,8 @@ la_index_ahead_end(LaIndexScan *scan)
 static void
 la_work_fail(LaIndexScan *scan)
 {
+	if (scan->scout)
+		la_scout_fail(scan->scout);
 	la_index_ahead_enter(scan, LA_SCAN_OUT);
 	la_window_fail(scan->base.window);
 }
@@ -331,11 +360,13 @@ la_index_ahead_start(LaIndexScan *scan)
 		}
 		if ((method->id == LA_METHOD_NONE && la_method != LA_METHOD_NONE) ||
 			(!la_leaf_items_are_better(&scan->target) &&
-			 !la_scout_is_allowed(&scan->target)))
+			 (!scan->target.is_plain || la_damage_is_accepted())))
 		{
 			la_index_ahead_enter(scan, LA_SCAN_OUT);
 			return false;
 		}
+		if (!la_window_is_possible(&scan->base.counters))
+			return false;
 		la_work_create(scan, method);
 		scan->base.counters.scans_total = 1;
 	}
@@ -399,6 +430,7 @@ la_index_ahead_turn(LaIndexScan *scan, ScanDirection direction)
 	{
 		la_index_scan_runs(scan);
 		la_seek_again(scan);
+		la_window_elsewhere(scan->base.window);
 		scan->replay_until = 0;
 		/* A new scout need not seek: it begins where the scan does. */
 		if (scan->is_at_end && scan->base.window == NULL)
@@ -429,7 +461,7 @@ la_index_ahead_at_end(LaIndexScan *scan)
 	scan->is_at_end = true;
 	if (scan->state != LA_SCAN_OUT)
 		la_index_ahead_enter(scan, LA_SCAN_WATCHING);
-	if (scan->is_repeated)
+	if (scan->is_repeated && !la_windows_are_scarce())
 		return;
 	scan->is_repeated = true;
 	la_index_ahead_end(scan);
@@ -451,6 +483,7 @@ la_index_ahead_restart(LaIndexScan *scan)
 	if (scan->base.window == NULL)
 		return;
 	la_drop(scan);
+	la_window_elsewhere(scan->base.window);
 	LA_WITH_OWNER(scan->owner,
 	{
 		if (scan->scout)

@@ -48,6 +48,7 @@
 
 #include "catalog/catalog.h"
 #include "catalog/pg_am.h"
+#include "common/hashfn.h"
 #include "hook/heap_am.h"
 #include "settings.h"
 #include "source/index_node.h"
@@ -60,7 +61,7 @@
 LaByAddress la_bound_nodes;
 
 /* Lists of nodes that are not bound yet. */
-#define LA_UNBOUND_LISTS	64
+#define LA_UNBOUND_LISTS	256
 
 /*
  * Starts of a scan that is followed, between which nothing was read, after
@@ -93,7 +94,9 @@ static LaUnbound la_unbound[LA_UNBOUND_LISTS];
 static inline LaUnbound *
 la_unbound_of(Relation index)
 {
-	return &la_unbound[RelationGetRelid(index) % LA_UNBOUND_LISTS];
+	/* Partitions made by one command have OIDs at even distances. */
+	return &la_unbound[murmurhash32(RelationGetRelid(index)) %
+					   LA_UNBOUND_LISTS];
 }
 
 /*
@@ -102,7 +105,7 @@ la_unbound_of(Relation index)
  */
 LaIndexNode *
 la_index_node_register(MemoryContext query_context, LaScans *scans,
-					   PlanState *plan, LimitState *limit)
+					   PlanState *plan, LimitState *limit, bool is_plain)
 {
 	LaIndexNode *node = MemoryContextAllocZero(query_context,
 											   sizeof(LaIndexNode));
@@ -113,6 +116,7 @@ la_index_node_register(MemoryContext query_context, LaScans *scans,
 	node->place = scans->places++;
 	node->plan = plan;
 	node->limit = limit;
+	node->is_plain = is_plain;
 	if (IsA(plan, IndexOnlyScanState))
 	{
 		IndexOnlyScanState *state = (IndexOnlyScanState *) plan;
@@ -180,12 +184,14 @@ la_index_node_follow(LaIndexNode *node)
 	}
 	scan = la_index_scan_create(node->query_context, node->plan, node->index,
 								node->limit);
+	scan->target.is_plain = node->is_plain;
 	la_followed_add(node->scans, &scan->base, node->place);
 	if (la_leaf_scan_is_wanted(node->index))
 	{
 		LaLeafScan *leaf = la_leaf_scan_register(node->query_context,
 												 node->plan, node->index,
-												 node->desc_ref, node->limit);
+												 node->desc_ref, node->limit,
+												 node->is_plain);
 
 		la_followed_add(node->scans, &leaf->base, node->place);
 		la_followed_runs(&leaf->base);
@@ -218,7 +224,8 @@ la_bind(IndexScanDesc desc)
 		LaIndexNode *candidate = dlist_container(LaIndexNode, unbound_link,
 												 iter.cur);
 
-		if (*candidate->desc_ref == desc)
+		if (candidate->index == desc->indexRelation &&
+			*candidate->desc_ref == desc)
 		{
 			node = candidate;
 			break;

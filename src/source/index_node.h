@@ -24,6 +24,7 @@ typedef struct LaIndexNode
 	int			place;			/* in the plan: LaFollowed.place */
 	PlanState  *plan;
 	LimitState *limit;			/* stops the scan after its rows, or NULL */
+	bool		is_plain;		/* see plain.c */
 	Relation	index;
 	IndexScanDesc *desc_ref;	/* where the node keeps its scan */
 
@@ -116,7 +117,7 @@ extern void la_index_node_end(LaIndexNode *node);
 /* For plan_walk.c and query.c. */
 extern LaIndexNode *la_index_node_register(MemoryContext query_context,
 										   LaScans *scans, PlanState *plan,
-										   LimitState *limit);
+										   LimitState *limit, bool is_plain);
 extern void la_index_node_follow(LaIndexNode *node);
 extern void la_index_node_forget(LaIndexNode *node);
 

@@ -204,7 +204,7 @@ la_leaf_scan_is_wanted(Relation index)
 LaLeafScan *
 la_leaf_scan_register(MemoryContext query_context, PlanState *node,
 					  Relation index, IndexScanDesc *desc_ref,
-					  LimitState *limit)
+					  LimitState *limit, bool is_plain)
 {
 	LaLeafScan *leaf = MemoryContextAllocZero(query_context,
 											  sizeof(LaLeafScan));
@@ -217,6 +217,7 @@ la_leaf_scan_register(MemoryContext query_context, PlanState *node,
 	leaf->base.reads_leaves = true;
 	leaf->query_context = query_context;
 	leaf->limit = limit;
+	leaf->is_plain = is_plain;
 	if (IsA(node, BitmapIndexScanState))
 		la_leaf_note_bitmap(leaf, *desc_ref);
 	return leaf;
@@ -252,12 +253,14 @@ static void
 la_leaf_work_create(LaLeafScan *leaf, const LaMethod *method)
 {
 	Relation	index = leaf->desc->indexRelation;
-
-	leaf->base.window = la_window_open(leaf->query_context, index, method,
+	LaWindow   *window = la_window_open(leaf->query_context, index, method,
 										&leaf->pace, &leaf->base.counters,
 										la_leaf_work_forget, leaf);
-	leaf->base.window->is_sequence = true;
-	leaf->walk = la_leaf_walk_create(leaf->base.window->context, index);
+
+	/* The guard of a scout may end an error; where the one is the other is. */
+	window->is_sequence = true;
+	leaf->walk = la_leaf_walk_create(window->context, index);
+	leaf->base.window = window;
 	leaf->base.method_name = method->name;
 }
 
@@ -299,6 +302,7 @@ la_leaf_scan_restart(LaLeafScan *leaf, IndexScanDesc desc)
 	if (leaf->state == LA_LEAF_OUT)
 		return;
 	la_leaf_drop(leaf);
+	la_window_elsewhere(leaf->base.window);
 	leaf->desc = desc->xs_snapshot->snapshot_type == SNAPSHOT_MVCC ?
 		desc : NULL;
 	la_pace_init(&leaf->pace, la_start_after,
@@ -545,16 +549,16 @@ la_leaf_start(LaLeafScan *leaf)
 		const LaMethod *method = leaf->desc->parallel_scan != NULL ?
 			la_method_for(index, estate, NULL) :
 			la_leaf_method_for(index, estate);
-		LaScoutTarget target = {
-			.real = leaf->desc,
-			.keys = leaf->desc->keyData,
-			.orderbys = leaf->desc->orderByData,
-		};
 
 		if ((method->id == LA_METHOD_NONE && la_method != LA_METHOD_NONE) ||
-			!la_scout_is_allowed(&target))
+			!leaf->is_plain || la_damage_is_accepted())
 		{
 			la_leaf_enter(leaf, LA_LEAF_OUT);
+			return;
+		}
+		if (!la_window_is_possible(&leaf->base.counters))
+		{
+			la_leaf_not_now(leaf);
 			return;
 		}
 		la_leaf_work_create(leaf, method);
@@ -599,6 +603,8 @@ la_leaf_step(LaLeafScan *leaf, BlockNumber blkno, bool is_adjacent)
 		/* It has jumped, or overtaken us. */
 		if (is_parallel || (!is_adjacent && window->passing_is_use))
 			la_window_pass_all(window);
+		else if (!is_adjacent)
+			la_window_elsewhere(window);
 		la_leaf_drop(leaf);
 		return;
 	}
@@ -704,6 +710,7 @@ la_leaf_moved(LaLeafScan *leaf, ScanDirection direction, bool is_adjacent,
 	if (unlikely(direction != leaf->direction))
 	{
 		la_leaf_drop(leaf);
+		la_window_elsewhere(leaf->base.window);
 		leaf->direction = direction;
 	}
 	leaf->adjacent = is_adjacent ?
@@ -845,7 +852,7 @@ la_leaf_scan_bitmap(LaLeafScan *leaf, IndexScanDesc desc, TIDBitmap *tbm)
 			nentries++;
 		}
 	}
-	if (leaf->starts == 1)
+	if (leaf->starts == 1 || la_windows_are_scarce())
 		la_leaf_scan_rest(leaf);
 	if (leaf->base.window == NULL)
 		la_followed_rests(&leaf->base);

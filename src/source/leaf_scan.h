@@ -45,6 +45,7 @@ typedef struct LaLeafScan
 	/* set by la_leaf_scan_register(), immutable */
 	MemoryContext query_context;
 	LimitState *limit;			/* stops the scan after its rows, or NULL */
+	bool		is_plain;		/* see plain.c; if not, it is left alone */
 	int64		starts;			/* times that the scan began */
 	IndexScanDesc bitmap_desc;	/* if it is a bitmap index scan's, or NULL */
 
@@ -95,7 +96,7 @@ extern bool la_leaf_scan_is_wanted(Relation index);
 extern LaLeafScan *la_leaf_scan_register(MemoryContext query_context,
 										 PlanState *node, Relation index,
 										 IndexScanDesc *desc_ref,
-										 LimitState *limit);
+										 LimitState *limit, bool is_plain);
 extern LaLeafScan *la_leaf_scan_of_bitmap(IndexScanDesc desc);
 extern void la_leaf_scan_restart(LaLeafScan *leaf, IndexScanDesc desc);
 extern void la_leaf_scan_follow(LaLeafScan *leaf, IndexScanDesc desc,

@@ -45,7 +45,8 @@
  *
  * When.  A command is followed once it is found waiting for reads a quarter of
  * the time (command_waits.c).  Where the kernel's own read-ahead keeps up there
- * is nothing to gain.
+ * is nothing to gain.  A process that has pg_lookahead.enabled off says so in
+ * shared memory (resolver.c) and is left alone.
  *
  * What they have read.  VACUUM needs a page that nobody else has pinned, and
  * leaves one unpruned if it does not get that at once; a worker that has just
@@ -529,7 +530,8 @@ la_indexes_follow(LaCommand *command)
 	if (la_passes_track(command->passes))
 		la_waits_begin(&command->waits);
 	if (la_passes_are_sought(command->passes,
-							 !la_has_parallel_workers(command->pid)) &&
+							 !la_has_parallel_workers(&command->waits,
+													  command->pid)) &&
 		la_waits_look(&command->waits, command->pid, true))
 		la_passes_seek(command->passes, la_ncommands);
 }
@@ -843,6 +845,8 @@ la_watch(void)
 				look_us = Min(look_us, la_commands_keep(sight.pid));
 			continue;
 		}
+		if (la_watcher_is_declined(i, sight.pid))
+			continue;
 		command = la_command_of(&sight);
 		if (command == NULL)
 			continue;

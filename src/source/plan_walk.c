@@ -29,6 +29,7 @@
 #include "source/bitmap_scan.h"
 #include "source/index_node.h"
 #include "source/leaf_scan.h"
+#include "source/plain.h"
 #include "source/query.h"
 #include "source/seq_scan.h"
 
@@ -134,8 +135,9 @@ la_walk_add(LaWalk *walk, LaFollowed *scan)
  * many of them are run to be without any work for them is worth most.
  */
 static pg_attribute_hot bool
-la_finds_one_row(Relation index, const ScanKeyData *keys, int nkeys)
+la_finds_one_row(const LaIndexKeys *all)
 {
+	Relation	index = all->index;
 	const int	others = SK_ROW_HEADER | SK_SEARCHARRAY | SK_SEARCHNULL |
 		SK_SEARCHNOTNULL;
 	uint32		equal = 0;		/* columns of the index */
@@ -143,10 +145,10 @@ la_finds_one_row(Relation index, const ScanKeyData *keys, int nkeys)
 	StaticAssertStmt(INDEX_MAX_KEYS <= 32, "columns do not fit into a word");
 	if (!index->rd_index->indisunique || index->rd_rel->relam != BTREE_AM_OID)
 		return false;
-	for (int i = 0; i < nkeys; i++)
-		if (keys[i].sk_strategy == BTEqualStrategyNumber &&
-			(keys[i].sk_flags & others) == 0)
-			equal |= (uint32) 1 << (keys[i].sk_attno - 1);
+	for (int i = 0; i < all->nkeys; i++)
+		if (all->keys[i].sk_strategy == BTEqualStrategyNumber &&
+			(all->keys[i].sk_flags & others) == 0)
+			equal |= (uint32) 1 << (all->keys[i].sk_attno - 1);
 	return pg_popcount32(equal) ==
 		IndexRelationGetNumberOfKeyAttributes(index);
 }
@@ -155,21 +157,25 @@ la_finds_one_row(Relation index, const ScanKeyData *keys, int nkeys)
  * Register an index scan node, if its index can be followed.
  */
 static pg_attribute_hot void
-la_register_index_scan(LaWalk *walk, PlanState *node, Relation index,
-					   const ScanKeyData *keys, int nkeys)
+la_register_index_scan(LaWalk *walk, PlanState *node, const LaIndexKeys *all)
 {
 	LaIndexNode *registered;
 	MemoryContext context;
+	LaIndexAm  *am;
 
-	if (index == NULL || RelationGetRelid(index) < FirstNormalObjectId)
+	if (all->index == NULL ||
+		RelationGetRelid(all->index) < FirstNormalObjectId)
 		return;
-	if (la_finds_one_row(index, keys, nkeys))
+	if (la_finds_one_row(all))
 		return;
-	if (la_index_am_wrap(index) == NULL)
+	am = la_index_am_wrap(all->index);
+	if (am == NULL)
 		return;
 	context = la_walk_context(walk);
 	registered = la_index_node_register(context, &walk->query->scans, node,
-										la_limit_of(walk, node));
+										la_limit_of(walk, node),
+										la_index_am_is_plain(am, all->index) &&
+										la_keys_are_plain(all));
 	dlist_push_tail(&walk->query->nodes, &registered->query_link);
 	if (node->plan->parallel_aware)
 		la_index_node_follow(registered);
@@ -182,15 +188,20 @@ static void
 la_register_bitmap_index_scan(LaWalk *walk, BitmapIndexScanState *node)
 {
 	Relation	index = node->biss_RelationDesc;
+	const LaIndexKeys all = {index, node->biss_ScanKeys,
+							 node->biss_NumScanKeys, NULL, 0};
 	LaLeafScan *leaf;
+	LaIndexAm  *am;
 
 	if (index == NULL || RelationGetRelid(index) < FirstNormalObjectId ||
 		!la_leaf_scan_is_wanted(index))
 		return;
-	if (la_index_am_wrap(index) == NULL)
+	am = la_index_am_wrap(index);
+	if (am == NULL || !la_index_am_is_plain(am, index) ||
+		!la_keys_are_plain(&all))
 		return;
 	leaf = la_leaf_scan_register(la_walk_context(walk), &node->ss.ps, index,
-								 &node->biss_ScanDesc, NULL);
+								 &node->biss_ScanDesc, NULL, true);
 	la_walk_add(walk, &leaf->base);
 }
 
@@ -247,15 +258,21 @@ la_note_subplans(LaWalk *walk, PlanState *node)
 static pg_attribute_hot void
 la_register_plain_scan(LaWalk *walk, IndexScanState *node)
 {
-	la_register_index_scan(walk, &node->ss.ps, node->iss_RelationDesc,
-						   node->iss_ScanKeys, node->iss_NumScanKeys);
+	const LaIndexKeys all = {node->iss_RelationDesc,
+							 node->iss_ScanKeys, node->iss_NumScanKeys,
+							 node->iss_OrderByKeys, node->iss_NumOrderByKeys};
+
+	la_register_index_scan(walk, &node->ss.ps, &all);
 }
 
 static void
 la_register_only_scan(LaWalk *walk, IndexOnlyScanState *node)
 {
-	la_register_index_scan(walk, &node->ss.ps, node->ioss_RelationDesc,
-						   node->ioss_ScanKeys, node->ioss_NumScanKeys);
+	const LaIndexKeys all = {node->ioss_RelationDesc,
+							 node->ioss_ScanKeys, node->ioss_NumScanKeys,
+							 node->ioss_OrderByKeys, node->ioss_NumOrderByKeys};
+
+	la_register_index_scan(walk, &node->ss.ps, &all);
 }
 
 static bool la_walk_plan(PlanState *node, void *arg);

@@ -252,7 +252,8 @@ la_report(LaFollowed *scan)
 {
 	Oid			relid = la_followed_relid(scan);
 
-	if (scan->counters.scans_total == 0)
+	if (scan->counters.scans_total == 0 &&
+		scan->counters.blocks_dropped_total == 0)
 		return;
 	la_counters_add(&la_session_counters, &scan->counters);
 	if (IsParallelWorker())

@@ -22,6 +22,9 @@ typedef struct LaQuery
 	TimestampTz statement_start;	/* of the client's, when it ran last */
 	dlist_head	nodes;			/* LaIndexNode */
 	LaScans		scans;
+	LaFollowed **by_node;		/* the same for EXPLAIN, sorted by their node's
+								 * address, or NULL */
+	int			nby_node;
 } LaQuery;
 
 /* Running queries that we follow, the innermost first. */

@@ -34,7 +34,8 @@
  * the two visits.  The TID decides; LA_SEEK_SLACK bounds the search.  If it is
  * not found the source is lost, and index_ahead.c decides whether to try again.
  * A scan that was trusted (hook/index_am.c) is beyond its position by what it
- * passed then; so the first search goes on for as long as there are entries.
+ * passed then; so the first search of a scout goes on for as long as there are
+ * entries.
  *
  * A scrollable cursor turns round.  Then the scout, which is in front of the
  * real scan, turns round too and seeks it backwards; once it has found it, it
@@ -49,26 +50,14 @@
  */
 #include "postgres.h"
 
-#include "access/genam.h"
 #include "access/nbtree.h"
-#include "access/parallel.h"
-#include "access/transam.h"
 #include "access/visibilitymap.h"
 #include "catalog/pg_am.h"
-#include "catalog/pg_language.h"
-#include "catalog/pg_proc.h"
-#include "catalog/pg_type.h"
 #include "compat.h"
 #include "executor/instrument.h"
 #include "source/leaf_scan.h"
 #include "source/scout.h"
-#include "source/uncounted.h"
-#include "utils/fmgrtab.h"
-#include "utils/lsyscache.h"
 #include "utils/memutils.h"
-#include "utils/syscache.h"
-#include "utils/typcache.h"
-#include "window/guard.h"
 
 /* How many entries off a position may be. */
 #define LA_SEEK_SLACK		1024
@@ -103,162 +92,6 @@ la_scout_create(MemoryContext parent, const LaScoutTarget *target)
 }
 
 /*
- * Is a function written in C?  Others may run queries; guard.c could not put
- * back what an error leaves of those.
- */
-static bool
-la_function_is_c(Oid funcid)
-{
-	HeapTuple	tuple;
-	Oid			language;
-
-	if (!OidIsValid(funcid))
-		return true;
-
-	/* No catalog is asked, which may be locked. */
-	if (funcid <= fmgr_last_builtin_oid &&
-		fmgr_builtin_oid_index[funcid] != InvalidOidBuiltinMapping)
-		return true;
-	tuple = SearchSysCache1(PROCOID, ObjectIdGetDatum(funcid));
-	if (!HeapTupleIsValid(tuple))
-		return false;
-	language = ((Form_pg_proc) GETSTRUCT(tuple))->prolang;
-	ReleaseSysCache(tuple);
-	return language == INTERNALlanguageId || language == ClanguageId;
-}
-
-/*
- * Are the support functions of a type all that a comparison of it calls?
- *
- * Those of composite types, arrays and ranges are written in C, but call the
- * functions of what is inside.  Those of arrays are asked; what has a composite
- * type or a range inside is left alone, except the built-in ranges.
- */
-static bool
-la_type_is_plain(Oid typid)
-{
-	Oid			element = get_element_type(typid);
-	TypeCacheEntry *type;
-
-	if (OidIsValid(element))
-	{
-		type = lookup_type_cache(element, TYPECACHE_EQ_OPR |
-								 TYPECACHE_CMP_PROC | TYPECACHE_HASH_PROC);
-		return la_function_is_c(OidIsValid(type->eq_opr) ?
-								get_opcode(type->eq_opr) : InvalidOid) &&
-			la_function_is_c(type->cmp_proc) &&
-			la_function_is_c(type->hash_proc) &&
-			la_type_is_plain(element);
-	}
-	if (typid < FirstNormalObjectId)
-		return typid != RECORDOID && typid != RECORDARRAYOID;
-
-	switch (get_typtype(typid))
-	{
-		case TYPTYPE_BASE:
-		case TYPTYPE_ENUM:
-			return true;
-		case TYPTYPE_DOMAIN:
-			return la_type_is_plain(getBaseType(typid));
-		default:
-			return false;
-	}
-}
-
-/*
- * Is it of a built-in type that has nothing inside, as can be told without
- * asking a catalog?  One may be locked, by VACUUM FULL, say, and the query
- * would wait for that in the middle.
- */
-static bool
-la_is_common_type(Form_pg_attribute attr)
-{
-	if (attr->atttypid >= FirstNormalObjectId)
-		return false;
-	switch (attr->atttypid)
-	{
-		case TEXTOID:
-		case VARCHAROID:
-		case BPCHAROID:
-		case BYTEAOID:
-		case NUMERICOID:
-		case INETOID:
-		case CIDROID:
-		case JSONBOID:
-		case TSVECTOROID:
-			return true;
-		default:
-			return attr->attlen > 0;
-	}
-}
-
-/*
- * Are all functions that the access method may call for this scan plain?
- */
-static bool
-la_functions_are_plain(const LaScoutTarget *target)
-{
-	Relation	index = target->real->indexRelation;
-	int			nprocs = index->rd_indam->amsupport * index->rd_att->natts;
-
-	for (int i = 0; i < index->rd_att->natts; i++)
-	{
-		Form_pg_attribute attr = TupleDescAttr(index->rd_att, i);
-
-		if (!la_is_common_type(attr) && !la_type_is_plain(attr->atttypid))
-			return false;
-	}
-	for (int i = 0; i < nprocs; i++)
-		if (!la_function_is_c(index->rd_support[i]))
-			return false;
-	for (int i = 0; i < target->real->numberOfKeys; i++)
-		if (!la_function_is_c(target->keys[i].sk_func.fn_oid))
-			return false;
-	for (int i = 0; i < target->real->numberOfOrderBys; i++)
-		if (!la_function_is_c(target->orderbys[i].sk_func.fn_oid))
-			return false;
-	return true;
-}
-
-typedef struct LaAllowedCall
-{
-	const LaScoutTarget *target;
-	bool		is_allowed;
-} LaAllowedCall;
-
-static void
-la_allowed_body(void *arg)
-{
-	LaAllowedCall *call = arg;
-
-	call->is_allowed = la_functions_are_plain(call->target);
-}
-
-/*
- * May a scout run ahead of this scan at all?  It reads pages of the index
- * before the query does.  What the answer reads of the catalogs does not count
- * for the query, and if it cannot be read the answer is no; in the leader of a
- * parallel plan the query fails, as with any other catalog that it cannot read.
- */
-bool
-la_scout_is_allowed(const LaScoutTarget *target)
-{
-	BufferUsage usage = pgBufferUsage;
-	LaAllowedCall call = {target, false};
-
-	if (la_damage_is_accepted())
-		return false;
-
-	/* A catalog may be locked, and no interrupt is served in the guard then. */
-	if (ParallelContextActive())
-		la_allowed_body(&call);
-	else if (!la_guard_run_once(la_allowed_body, &call))
-		call.is_allowed = false;
-	pgBufferUsage = usage;
-	return call.is_allowed;
-}
-
-/*
  * Open the second scan, at the start of the real one.
  */
 static void
@@ -284,6 +117,7 @@ la_scout_open(LaScout *scout)
 	target->am->orig.amrescan(desc, target->keys, real->numberOfKeys,
 							  target->orderbys, real->numberOfOrderBys);
 	scout->position = 0;
+	scout->is_level = false;
 }
 
 /*
@@ -339,7 +173,7 @@ la_scout_seek(LaScout *scout)
 			target->position - scout->position;
 
 		if ((beyond > LA_SEEK_SLACK &&
-			 !(target->is_further && scout->seek_upward)) ||
+			 !(target->is_further && !scout->is_level && scout->seek_upward)) ||
 			!la_scout_step(scout, scout->seek_upward ?
 						   target->base : -target->base))
 		{
@@ -350,6 +184,7 @@ la_scout_seek(LaScout *scout)
 		{
 			scout->is_seeking = false;
 			scout->position = target->position;
+			scout->is_level = true;
 			return LA_SEEK_FOUND;
 		}
 	}
@@ -430,23 +265,43 @@ la_scout_advance(LaScout *scout, BlockNumber *blkno)
 }
 
 /*
+ * Put back what a call has counted.
+ */
+static void
+la_scout_put_back(LaScout *scout)
+{
+	la_uncounted_end(scout->target->heap, scout->of_heap);
+	la_uncounted_end(scout->target->real->indexRelation, scout->of_index);
+	scout->is_uncounted = false;
+}
+
+/*
  * LaSource: the next block that the real scan will visit.
  */
 static LaSourceResult
 la_scout_next(LaSource *source, BlockNumber *blkno)
 {
 	LaScout    *scout = (LaScout *) source;
-	Relation	index = scout->target->real->indexRelation;
-	Relation	heap = scout->target->heap; /* its visibility map */
 	MemoryContext save = MemoryContextSwitchTo(scout->context);
-	LaUncounted of_index = la_uncounted_begin(index);
-	LaUncounted of_heap = la_uncounted_begin(heap);
-	LaSourceResult result = la_scout_advance(scout, blkno);
+	LaSourceResult result;
 
-	la_uncounted_end(heap, of_heap);
-	la_uncounted_end(index, of_index);
+	scout->of_index = la_uncounted_begin(scout->target->real->indexRelation);
+	scout->of_heap = la_uncounted_begin(scout->target->heap);
+	scout->is_uncounted = true;
+	result = la_scout_advance(scout, blkno);
+	la_scout_put_back(scout);
 	MemoryContextSwitchTo(save);
 	return result;
+}
+
+/*
+ * An error has ended a call, and the guard has released what it held.
+ */
+void
+la_scout_fail(LaScout *scout)
+{
+	if (scout->is_uncounted)
+		la_scout_put_back(scout);
 }
 
 /*

@@ -14,6 +14,7 @@
 #include "access/sdir.h"
 #include "hook/index_am.h"
 #include "source/source.h"
+#include "source/uncounted.h"
 #include "storage/buf.h"
 
 typedef enum LaScoutState
@@ -37,6 +38,7 @@ typedef struct LaScoutTarget
 	ScanKey		keys;			/* as given to the real scan */
 	ScanKey		orderbys;
 	bool		index_only;		/* blocks that are all-visible are not read */
+	bool		is_plain;		/* see plain.c; if not, there is no scout */
 	ScanDirection base;			/* in which it went when it was (re)started */
 	ScanDirection direction;	/* in which it goes now */
 	int64		position;		/* entries between it and its start */
@@ -55,14 +57,20 @@ typedef struct LaScout
 	int64		position;		/* entries between the scout and its start */
 	bool		is_seeking;		/* BEHIND, and on the way */
 	bool		seek_upward;	/* in the direction that positions count */
+	bool		is_level;		/* has found the scan since it was opened: both
+								 * positions count the same entries */
 	Buffer		vmbuffer;		/* index-only: pinned visibility map page */
+
+	bool		is_uncounted;	/* in a call; these are to be put back: */
+	LaUncounted of_index;
+	LaUncounted of_heap;		/* its visibility map */
 } LaScout;
 
 extern LaScout *la_scout_create(MemoryContext parent,
 								const LaScoutTarget *target);
-extern bool la_scout_is_allowed(const LaScoutTarget *target);
 extern void la_scout_lost_sync(LaScout *scout);
 extern void la_scout_pause(LaScout *scout);
 extern void la_scout_close(LaScout *scout);
+extern void la_scout_fail(LaScout *scout);
 
 #endif							/* LA_SCOUT_H */

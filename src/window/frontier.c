@@ -59,9 +59,6 @@
 #define LA_FIRST_STEPS		4
 #define LA_RESIDENT_STEPS	8
 
-/* A parallel worker looks for the leader's owner again after this. */
-#define LA_FIND_AGAIN_US	10000
-
 /* The distance doubles up to here: more than any ring has room for. */
 #define LA_FARTHEST			(1 << 20)
 
@@ -125,16 +122,10 @@ la_frontier_get_owner(LaFrontier *frontier, bool is_reserved)
 		return true;
 	la_owner_target_of(&target, frontier->rel, MAIN_FORKNUM);
 	target.advise_only = frontier->method->id != LA_METHOD_WORKER;
-	/* All are looked at, with a lock: others are not to be kept from theirs. */
-	if (la_now_us() < frontier->retry_us)
-		return false;
-	if (frontier->may_begin ?
-		la_owner_begin(&frontier->owner, &target, frontier->key, is_reserved) :
-		la_owner_find(&frontier->owner, &target, frontier->key))
-		return true;
-	frontier->retry_us = la_now_us() +
-		(frontier->may_begin ? LA_OWNER_RETRY_US : LA_FIND_AGAIN_US);
-	return false;
+	if (frontier->may_begin)
+		return la_owner_begin(&frontier->owner, &target, frontier->key,
+							  is_reserved);
+	return la_owner_find(&frontier->owner, &target, frontier->key);
 }
 
 /*
@@ -158,8 +149,6 @@ la_frontier_reserve(LaFrontier *frontier, Relation rel, const LaMethod *method)
 	frontier->rel = rel;
 	frontier->method = method;
 	(void) la_frontier_get_owner(frontier, true);
-	/* The leader may have one of the others when it scans. */
-	frontier->retry_us = 0;
 }
 
 /*

@@ -33,7 +33,6 @@ typedef struct LaFrontier
 	LaOwnerRef	owner;			/* shared by the processes of a parallel scan */
 	uint64		key;			/* for finding the owner, or 0 */
 	bool		may_begin;		/* this process begins the owner */
-	uint64		retry_us;		/* not before this time, if there is none */
 
 	uint64		asked_until;	/* position behind the last block asked for */
 	uint64		again_until;	/* before this, some was asked for in vain */

@@ -28,10 +28,10 @@
  * Why not a subtransaction?  It is not allowed in parallel mode before 18, it
  * uses up subtransaction ids, and it runs other extensions' callbacks, once
  * per window.  What makes the smaller thing safe is what the body may call:
- * index access methods whose support functions are written in C (scout.c
- * checks), the buffer manager, the storage manager.  None of them opens a
- * subtransaction, pushes a snapshot or runs a function of another language,
- * which could be left behind; if one did, the error is passed on.  Such code is
+ * index access methods whose support functions are plain (plain.c), the buffer
+ * manager, the storage manager.  None of them opens a subtransaction, pushes a
+ * snapshot, becomes another user or runs a function of another language, which
+ * could be left behind; if one did, the error is passed on.  Such code is
  * known by the error context that it pushes.  So does the buffer manager, when
  * it writes out a page of somebody's to make room: that failure is known by the
  * function that reports it, and is ours.
@@ -42,7 +42,10 @@
  *
  * A leader of parallel workers serves no interrupt inside: the messages of its
  * workers would come up there, be silenced, and be gone.  Everybody else does,
- * so a cancel or a timeout is obeyed.
+ * so a cancel or a timeout is obeyed.  But there is no lock_timeout inside: it
+ * is for what the query waits for, and the server raises one error for all
+ * requests to stop that have come by then, which would all be forgotten.  One
+ * of a wait before is passed on.
  *
  * Copyright (c) 2026, the pg_lookahead authors
  *
@@ -54,11 +57,13 @@
 #include "access/xact.h"
 #include "access/xloginsert.h"
 #include "compat.h"
+#include "miscadmin.h"
 #include "pgstat.h"
 #include "storage/condition_variable.h"
 #include "storage/ipc.h"
 #include "storage/lock.h"
 #include "storage/lwlock.h"
+#include "storage/proc.h"
 #include "utils/guc.h"
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
@@ -217,18 +222,41 @@ la_is_of_writing(const ErrorData *edata)
 	return false;
 }
 
+/* What only the abort of a transaction puts back, but resources. */
+typedef struct LaAbortState
+{
+	int			nest_level;
+	Snapshot	snapshot;
+	Oid			user;
+	int			security;
+} LaAbortState;
+
+static LaAbortState
+la_abort_state(void)
+{
+	LaAbortState now = {
+		.nest_level = GetCurrentTransactionNestLevel(),
+		.snapshot = ActiveSnapshotSet() ? GetActiveSnapshot() : NULL,
+	};
+
+	GetUserIdAndSecContext(&now.user, &now.security);
+	return now;
+}
+
 /*
  * May this error be swallowed, given that it was raised in a guarded body?
  */
 static bool
 la_error_is_ours(const ErrorData *edata, const LaWatchPost *post,
-				 int nest_level, Snapshot snapshot)
+				 const LaAbortState *before)
 {
 	int			category = ERRCODE_TO_CATEGORY(edata->sqlerrcode);
+	LaAbortState now = la_abort_state();
 
 	/* A request to stop is not a failure of what we did. */
 	if (category == ERRCODE_OPERATOR_INTERVENTION ||
-		category == ERRCODE_TRANSACTION_ROLLBACK)
+		category == ERRCODE_TRANSACTION_ROLLBACK ||
+		edata->sqlerrcode == ERRCODE_LOCK_NOT_AVAILABLE)
 		return false;
 
 	/*
@@ -244,12 +272,9 @@ la_error_is_ours(const ErrorData *edata, const LaWatchPost *post,
 			return false;
 	}
 
-	/* Something was opened that only transaction abort can close. */
-	if (GetCurrentTransactionNestLevel() != nest_level)
-		return false;
-	if ((ActiveSnapshotSet() ? GetActiveSnapshot() : NULL) != snapshot)
-		return false;
-	return true;
+	return now.nest_level == before->nest_level &&
+		now.snapshot == before->snapshot &&
+		now.user == before->user && now.security == before->security;
 }
 
 /*
@@ -288,9 +313,9 @@ la_guard_run(ResourceOwner owner, void (*body) (void *), void *arg)
 	ResourceOwner save_outer_owner = la_outer_owner;
 	uint32		save_holdoff = InterruptHoldoffCount;
 	uint32		save_cancel_holdoff = QueryCancelHoldoffCount;
-	int			nest_level = GetCurrentTransactionNestLevel();
-	Snapshot	snapshot = ActiveSnapshotSet() ? GetActiveSnapshot() : NULL;
+	const LaAbortState before = la_abort_state();
 	int			save_min_messages = client_min_messages;
+	int			save_lock_timeout = LockTimeout;
 	const bool	hold = ParallelContextActive();
 	volatile bool ok = true;
 	LaWatchPost post;
@@ -304,6 +329,7 @@ la_guard_run(ResourceOwner owner, void (*body) (void *), void *arg)
 		la_outer_owner = CurrentResourceOwner;
 	CurrentResourceOwner = owner;
 	client_min_messages = Max(client_min_messages, ERROR);
+	LockTimeout = 0;
 	if (hold)
 		HOLD_INTERRUPTS();
 	PG_TRY();
@@ -321,9 +347,10 @@ la_guard_run(ResourceOwner owner, void (*body) (void *), void *arg)
 		la_outer_owner = save_outer_owner;
 		/* First of all: no abort would, and the copy may want memory. */
 		client_min_messages = save_min_messages;
+		LockTimeout = save_lock_timeout;
 
 		edata = CopyErrorData();
-		if (!la_error_is_ours(edata, &post, nest_level, snapshot))
+		if (!la_error_is_ours(edata, &post, &before))
 			PG_RE_THROW();
 
 		/*
@@ -348,6 +375,7 @@ la_guard_run(ResourceOwner owner, void (*body) (void *), void *arg)
 	CurrentResourceOwner = save_owner;
 	la_outer_owner = save_outer_owner;
 	client_min_messages = save_min_messages;
+	LockTimeout = save_lock_timeout;
 
 	return ok;
 }

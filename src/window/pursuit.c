@@ -90,14 +90,8 @@ la_pursuit_has_owner(LaPursuit *pursuit)
 {
 	if (la_owner_is_valid(&pursuit->owner))
 		return true;
-	/* All are looked at, with a lock: others are not to be kept from theirs. */
-	if (la_now_us() < pursuit->retry_us)
-		return false;
 	if (!la_owner_begin(&pursuit->owner, &pursuit->target, 0, false))
-	{
-		pursuit->retry_us = la_now_us() + LA_OWNER_RETRY_US;
 		return false;
-	}
 	pursuit->owner.owner->pid = pursuit->pid;
 	pursuit->counters.scans_total = 1;
 	return true;

@@ -59,7 +59,6 @@ typedef struct LaPursuit
 	void	   *wanted_arg;
 
 	LaOwnerRef	owner;
-	uint64		retry_us;		/* not before this time, if there is none */
 	uint64		position;		/* when we looked last */
 	uint64		looked_us;		/* when that was */
 	uint64		frontier;		/* all before this were asked for */

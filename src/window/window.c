@@ -49,7 +49,8 @@
  * soon as its read has begun, and a read in flight holds its own pin.
  *
  * Limits: the distance is at most "limit" blocks, the queue at most queue_size
- * positions; when the queue is full, filling stops until the scan moves.
+ * positions; when the queue is full, filling stops until the scan moves.  A
+ * session has LA_MAX_WINDOWS; a scan that finds none left reads by itself.
  *
  * Copyright (c) 2026, the pg_lookahead authors
  *
@@ -66,6 +67,12 @@
 
 /* Positions in the queue for each block of distance. */
 #define LA_POSITIONS_PER_BLOCK	16
+
+/*
+ * Windows that a session has at a time: a merge of a thousand partitions, say,
+ * runs as many scans at once.
+ */
+#define LA_MAX_WINDOWS			256
 
 /* How far from the head a block is looked for. */
 #define LA_SEARCH_POSITIONS		16
@@ -88,6 +95,9 @@
 #define ST_DEFINE
 #include "lib/sort_template.h"
 
+/* Those that are open. */
+static int	la_nwindows = 0;
+
 /*
  * The context of a window goes.  If that was not in order, nothing in flight
  * may refer to it afterwards.
@@ -100,6 +110,30 @@ la_window_goes(void *arg)
 	if (!window->is_closed && window->method->abandon)
 		window->method->abandon(window);
 	window->forget(window->user);
+	la_nwindows--;
+}
+
+/*
+ * May another window be opened?  If not, a block is counted that the scan would
+ * have asked for.
+ */
+bool
+la_window_is_possible(LaCounters *counters)
+{
+	if (likely(la_nwindows < LA_MAX_WINDOWS))
+		return true;
+	counters->blocks_dropped_total++;
+	return false;
+}
+
+/*
+ * Should a scan that begins again soon give its window back meanwhile?  Not
+ * all that a plan starts by turns can keep theirs.
+ */
+bool
+la_windows_are_scarce(void)
+{
+	return la_nwindows >= LA_MAX_WINDOWS / 2;
 }
 
 /*
@@ -148,6 +182,7 @@ la_window_open(MemoryContext parent, Relation rel,
 	window->goes.func = la_window_goes;
 	window->goes.arg = window;
 	MemoryContextRegisterResetCallback(context, &window->goes);
+	la_nwindows++;
 	MemoryContextSwitchTo(save);
 	return window;
 }
@@ -599,8 +634,9 @@ la_window_pass_all(LaWindow *window)
 }
 
 /*
- * Forget all that is in front of the scan, because it goes elsewhere; it is
- * on block "current" now.  Blocks issued and not reached are wasted.
+ * Forget all that is in front of the scan, which is on block "current" now:
+ * it goes elsewhere, or we do not know where it goes.  Blocks issued and not
+ * reached are wasted.
  */
 void
 la_window_drop(LaWindow *window, BlockNumber current)
@@ -623,6 +659,17 @@ la_window_drop(LaWindow *window, BlockNumber current)
 	window->at_probe = false;
 	window->last = window->current = current;
 	window->source_ended = window->source_lost = false;
+}
+
+/*
+ * The scan goes elsewhere, and will not come to what was in front of it: what
+ * has not been read yet need not be.  It may have no window.
+ */
+void
+la_window_elsewhere(LaWindow *window)
+{
+	if (window != NULL && window->method->drop)
+		window->method->drop(window);
 }
 
 /*

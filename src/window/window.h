@@ -127,6 +127,8 @@ la_window_reach(const LaWindow *window, int wanted)
 	return window ? Min(wanted, window->limit) : wanted;
 }
 
+extern bool la_window_is_possible(LaCounters *counters);
+extern bool la_windows_are_scarce(void);
 extern LaWindow *la_window_open(MemoryContext parent, Relation rel,
 								const struct LaMethod *method, LaPace *pace,
 								LaCounters *counters,
@@ -138,6 +140,7 @@ extern bool la_window_wants_fill(LaWindow *window);
 extern bool la_window_is_empty(const LaWindow *window);
 extern void la_window_pass_all(LaWindow *window);
 extern void la_window_drop(LaWindow *window, BlockNumber current);
+extern void la_window_elsewhere(LaWindow *window);
 extern void la_window_pause(LaWindow *window);
 extern void la_window_close(LaWindow *window);
 extern void la_window_fail(LaWindow *window);

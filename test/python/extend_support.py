@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import NamedTuple
 
+from lookahead import privilege
 from lookahead.cluster import Cluster
 
 from conftest import NewCluster
@@ -118,6 +122,21 @@ def cluster_with_source(
         script(connection, SOURCE)
         connection.execute(f"COPY source TO '{cluster.dir}/source.copy'")
     return cluster
+
+
+def odd_files(cluster: Cluster, *variables: str) -> list[Path]:
+    """Put odd_files.c before a server to be started; return the files that it looks for."""
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    assert compiler is not None
+    library = cluster.dir / "odd_files.so"
+    source = Path(__file__).with_name("odd_files.c")
+    command = [compiler, "-O1", "-shared", "-fPIC", "-o", str(library), str(source), "-ldl"]
+    subprocess.run(command, check=True)
+    privilege.give(library)
+    flags = [cluster.dir / variable.lower() for variable in variables]
+    cluster.server_env.update(LD_PRELOAD=str(library))
+    cluster.server_env.update(zip(variables, map(str, flags), strict=True))
+    return flags
 
 
 def off(connection: Connection) -> None:

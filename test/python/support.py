@@ -33,6 +33,9 @@ SUSPICIOUS = re.compile(
     r"|leaked|not closed|refcount|unexpected"
 )
 
+# How recovery says where the WAL ends, in a file that was used before.
+END_OF_WAL = "in (WAL|log) segment"
+
 # What a session whose client has just gone may be told while the server stops, and only then.
 TOLD_TO_GO = re.compile(r"FATAL:  terminating connection due to administrator command")
 STOPS = re.compile(r"LOG:  received fast shutdown request")

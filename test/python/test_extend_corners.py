@@ -167,7 +167,8 @@ STOPPED = {
 
 @pytest.fixture(scope="module")
 def corners(own_cluster: NewCluster) -> Cluster:
-    cluster = cluster_with_source(own_cluster)
+    # Sessions that have ended may take a moment to go.
+    cluster = cluster_with_source(own_cluster, settings={"max_connections": "100"})
     with connect(cluster) as connection:
         script(connection, SETUP)
         for statement in (LOWEST, OTHER_CONDITIONS, WRITES, LOWEST_AFTER_WRITING, STOPS):

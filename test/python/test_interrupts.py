@@ -18,6 +18,7 @@ from lookahead.cluster import Cluster
 
 from conftest import NewCluster
 from support import (
+    END_OF_WAL,
     INDEX_SCANS,
     Connection,
     LogWatch,
@@ -32,6 +33,7 @@ from support import (
     no_timeout,
     require_node,
     rows,
+    rows_without,
     script,
     seed,
     session,
@@ -167,22 +169,33 @@ def until_active(other: Connection, pid: int) -> None:
 
 def test_locked_catalogs(tables: Cluster) -> None:
     """A scan begins to look ahead while nobody else can use the catalogs of its functions."""
-    with connect(tables) as connection, connect(tables) as other:
-        # Look-ahead is to begin in the second FETCH, and for the first time in this session.
-        settings(connection, **INDEX_SCANS, pg_lookahead__start_after=8)
-        ice_cold(tables, other, "ends")
-        connection.execute("BEGIN")
-        connection.execute(f"DECLARE c CURSOR FOR {SCAN}")
-        found = rows(connection, "FETCH 2 FROM c")
-        other.execute("BEGIN")
-        other.execute("LOCK TABLE pg_proc, pg_type IN ACCESS EXCLUSIVE MODE")
-        try:
-            found += rows(connection, "FETCH ALL FROM c")
-        finally:
-            other.execute("ROLLBACK")
-        assert found == ALL_ROWS
-        connection.execute("COMMIT")
-        assert session(connection).blocks_issued > 0
+    array = "SELECT a, length(filler) FROM ends WHERE ARRAY[a] > ARRAY[-1]"
+    with connect(tables) as other:
+        other.execute("CREATE INDEX ends_array ON ends ((ARRAY[a]))")
+    for query, index in ((SCAN, "ends_a"), (array, "ends_array")):
+        with connect(tables) as connection, connect(tables) as other:
+            # Look-ahead is to begin in the second FETCH, and for the first time in this session.
+            settings(connection, **INDEX_SCANS, pg_lookahead__start_after=8, lock_timeout="5s")
+            settings(other, **INDEX_SCANS)
+            require_node(other, query, "Index Scan", index)
+            ice_cold(tables, other, "ends")
+            connection.execute("BEGIN")
+            connection.execute(f"DECLARE c CURSOR FOR {query}")
+            found = rows(connection, "FETCH 2 FROM c")
+            other.execute("BEGIN")
+            other.execute(
+                "LOCK TABLE pg_proc, pg_type, pg_opclass, pg_amop, pg_amproc, pg_operator"
+                " IN ACCESS EXCLUSIVE MODE"
+            )
+            try:
+                found += rows(connection, "FETCH ALL FROM c")
+            finally:
+                other.execute("ROLLBACK")
+            connection.execute("COMMIT")
+            assert session(connection).blocks_issued > 0
+            assert found == rows_without(other, query)
+    with connect(tables) as other:
+        other.execute("DROP INDEX ends_array")
 
 
 def test_cancel(tables: Cluster, variant: Variant) -> None:
@@ -373,7 +386,7 @@ def test_sigkill(crashing: Callable[[Variant], Cluster], variant: Variant) -> No
         r"terminated by signal 9|recovery|not yet accepting|because of crash of another"
         r"|terminating connection|shutting down|starting up"
     )
-    with LogWatch(cluster, allowed=[expected]) as log:
+    with LogWatch(cluster, allowed=[expected, END_OF_WAL]) as log:
         for crashes, query in enumerate((SLOW, SCAN), 1):
             connection = start(cluster, variant)
             pid = connection.info.backend_pid
@@ -389,7 +402,8 @@ def test_sigkill(crashing: Callable[[Variant], Cluster], variant: Variant) -> No
 
 def test_immediate_shutdown(crashing: Callable[[Variant], Cluster], variant: Variant) -> None:
     cluster = crashing(variant)
-    with LogWatch(cluster, allowed=["immediate shutdown|terminating|recovery|not yet|starting"]):
+    expected = "immediate shutdown|terminating|recovery|not yet|starting"
+    with LogWatch(cluster, allowed=[expected, END_OF_WAL]):
         connection = start(cluster, variant)
         connection.execute(f"BEGIN; DECLARE c CURSOR FOR {SCAN}")
         rows(connection, "FETCH 10 FROM c")

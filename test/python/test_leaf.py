@@ -159,13 +159,17 @@ def test_what_is_read_was_foreseen(tables: Cluster, variant: Variant, name: str)
         assert read > 25
 
         settings(connection, pg_lookahead__enabled="on")
-        cold_index(connection, case.index)
-        with leaves_of(connection, case.index) as leaves, gained(connection) as change:
-            rows(connection, case.query)
-        foreseen = leaves.blocks_used
-        if variant.method == "worker":
-            # On a busy machine the queues are full now and then.
-            foreseen += change.blocks_dropped
+        # Where nothing that is left out was waited for, look-ahead stops for a while.
+        for _ in range(3):
+            cold_index(connection, case.index)
+            with leaves_of(connection, case.index) as leaves, gained(connection) as change:
+                rows(connection, case.query)
+            foreseen = leaves.blocks_used
+            if variant.method == "worker":
+                # On a busy machine the queues are full now and then.
+                foreseen += change.blocks_dropped
+            if foreseen >= MIN_USED * read:
+                break
         assert foreseen >= MIN_USED * read, (read, leaves)
         assert leaves.blocks_wasted <= case.most_wasted(leaves), (read, leaves)
 
@@ -194,18 +198,24 @@ def test_table_and_index(own_cluster: NewCluster, server: Server) -> None:
         script(connection, WIDE)
         use(connection, Variant("worker", "aio"), pg_lookahead__max_distance=256, **INDEX_SCANS)
         require_node(connection, query, "Index Scan", "both_cold_k")
-        # How deep it gets depends on how often the scan finds that it has waited.
+        pages = value(connection, "SELECT relpages FROM pg_class WHERE relname = 'both_cold'")
+        used = (
+            "SELECT coalesce(sum(blocks_used), 0) FROM pg_stat_lookahead"
+            " WHERE relname = 'both_cold'"
+        )
+        # How deep it gets depends on how often the scan finds that it has waited, and what
+        # is used on how often a handle is free.
         for _ in range(5):
             cold(connection, "both_cold")
             cold_index(connection, "both_cold_k")
+            before = value(connection, used)
             with leaves_of(connection, "both_cold_k") as leaves:
                 rows(connection, query)
-            if leaves.depth_max > 32:
+            of_table = value(connection, used) - before
+            if leaves.depth_max > 32 and of_table >= MIN_USED * pages:
                 break
         assert leaves.depth_max > 32
-        pages = value(connection, "SELECT relpages FROM pg_class WHERE relname = 'both_cold'")
-        seen = "SELECT blocks_used FROM pg_stat_lookahead WHERE relname = 'both_cold'"
-        assert value(connection, seen) >= MIN_USED * pages
+        assert of_table >= MIN_USED * pages
 
 
 # A page of the table for each row, and 80 of them for each leaf page.
@@ -1051,20 +1061,24 @@ def test_few_leaves_to_a_parent(defaults: Cluster) -> None:
     with connect(defaults) as connection:
         settings(connection, **case.plan, pg_lookahead__method="advice")
         without = rows_without(connection, case.query)
-        cold_index(connection, case.index)
-        evict_relations(defaults, connection, case.index)
-        read = []
-        with leaves_of(connection, case.index) as leaves:
-            connection.execute(f"BEGIN; DECLARE c CURSOR FOR {case.query}")
-            found = []
-            while row := rows(connection, "FETCH c"):
-                found += row
-                read.append(value(connection, count))
-            connection.execute("COMMIT")
-        assert found == without
+        # How deep it gets depends on how often the scan finds that it has waited.
+        for _ in range(5):
+            cold_index(connection, case.index)
+            evict_relations(defaults, connection, case.index)
+            read = []
+            with leaves_of(connection, case.index) as leaves:
+                connection.execute(f"BEGIN; DECLARE c CURSOR FOR {case.query}")
+                found = []
+                while row := rows(connection, "FETCH c"):
+                    found += row
+                    read.append(value(connection, count))
+                connection.execute("COMMIT")
+            assert found == without
+            # A descent to the first parent, four more parents, and the scan's own page.
+            assert max(b - a for a, b in pairwise(read)) <= 8, leaves
+            if leaves.depth_max > 40:
+                break
         assert leaves.depth_max > 40, leaves
-        # A descent to the first parent, four more parents, and the scan's own page.
-        assert max(b - a for a, b in pairwise(read)) <= 8, leaves
 
 
 # Groups of some fifty leaf pages, in no order.

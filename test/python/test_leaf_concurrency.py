@@ -161,6 +161,8 @@ class Deleter:
 
 
 def rebuild(connection: Connection, choice: random.Random) -> None:
+    # It waits for everybody's snapshots, several times.
+    settings(connection, statement_timeout="300s")
     connection.execute("REINDEX INDEX CONCURRENTLY leaves_w")
     time.sleep(choice.random())
 
@@ -215,7 +217,7 @@ def test_changes_of_the_index(own_cluster: NewCluster, server: Server, which: in
             assert value(connection, level) >= 2
         connection.execute("SELECT pg_stat_lookahead_reset()")
     deleter = Deleter()
-    with LogWatch(cluster):
+    with LogWatch(cluster, allowed=['terminating background worker "parallel worker"']):
         workers = Workers(cluster, statement_timeout="60s")
         methods = ["advice", "aio"] if io_method else ["advice", "worker"]
         for i, method in enumerate(methods):

@@ -37,6 +37,7 @@ from leaf_support import (
     leaves_of,
     start,
 )
+from standby_support import CONFLICT, caught_up, standby_from
 from support import (
     SEQUENTIAL_SCANS,
     Connection,
@@ -61,7 +62,6 @@ from support import (
     value,
 )
 from test_errors import ask, spoil
-from test_standby import CONFLICT, caught_up, standby_from
 
 # Workers that are not needed any more are told so in this way.
 pytestmark = pytest.mark.log_may_have('terminating background worker "parallel worker"')

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 
 import pytest
 from lookahead.cluster import Cluster
@@ -105,6 +106,7 @@ SHARE = 256
 
 # Scans that the service serves at a time.
 SLOTS = 128
+SLOTS_OF_A_SESSION = 32
 
 
 def depth_of_a_scan(connection: Connection) -> int:
@@ -176,22 +178,96 @@ def test_slots(own_cluster: NewCluster, server: Server) -> None:
     need_followed_scans(server)
     cluster = own_cluster({"pg_lookahead.io_workers": "2", "pg_lookahead.start_after": "0"})
     unserved = "SELECT scans_unserved FROM pg_lookahead_status()"
-    with connect(cluster) as connection:
+    owners = "SELECT count(*) FROM pg_stat_lookahead_owners"
+    with connect(cluster) as connection, ExitStack() as stack:
         script(connection, SETUP)
         scanning(connection)
         require_node(connection, "SELECT a FROM limited", "Seq Scan")
         without = rows(connection, "SELECT a FROM limited")
         cold(connection, "limited")
-        connection.execute("BEGIN")
+        sessions = [
+            stack.enter_context(connect(cluster)) for _ in range(SLOTS // SLOTS_OF_A_SESSION + 1)
+        ]
+        for holder in sessions:
+            scanning(holder)
+            holder.execute("BEGIN")
         for i in range(SLOTS + 2):
-            connection.execute(f"DECLARE c{i} CURSOR FOR SELECT a FROM limited")
-            assert rows(connection, f"FETCH 1000 FROM c{i}") == without[:1000]
+            holder = sessions[i // SLOTS_OF_A_SESSION]
+            holder.execute(f"DECLARE c{i} CURSOR FOR SELECT a FROM limited")
+            assert rows(holder, f"FETCH 1000 FROM c{i}") == without[:1000]
             if i < SLOTS:
                 assert value(connection, unserved) == 0
-        owners = "SELECT count(*) FROM pg_stat_lookahead_owners"
         assert value(connection, owners) == SLOTS
         assert value(connection, unserved) > 0
         for i in (0, SLOTS, SLOTS + 1):
-            assert rows(connection, f"FETCH ALL FROM c{i}") == without[1000:]
-        connection.execute("COMMIT")
+            holder = sessions[i // SLOTS_OF_A_SESSION]
+            assert rows(holder, f"FETCH ALL FROM c{i}") == without[1000:]
+        for holder in sessions:
+            holder.execute("COMMIT")
         assert value(connection, owners) == 0
+
+
+def test_slots_of_a_session(own_cluster: NewCluster, server: Server) -> None:
+    """A session that leaves many scans open leaves slots to others; what is open is all right."""
+    need_followed_scans(server)
+    cluster = own_cluster({"pg_lookahead.io_workers": "2", "pg_lookahead.start_after": "0"})
+    owners = "SELECT pid, count(*)::int FROM pg_stat_lookahead_owners GROUP BY pid"
+    with connect(cluster) as connection, connect(cluster) as other:
+        script(connection, SETUP)
+        for holder in (connection, other):
+            scanning(holder)
+        without = rows(connection, "SELECT a FROM limited")
+        cold(connection, "limited")
+        for holder in (connection, other):
+            holder.execute("BEGIN")
+        for i in range(SLOTS // 2 + 3):
+            connection.execute(f"DECLARE c{i} CURSOR FOR SELECT a FROM limited")
+            assert rows(connection, f"FETCH 1000 FROM c{i}") == without[:1000]
+        pids = [holder.info.backend_pid for holder in (connection, other)]
+        assert dict(rows(connection, owners)) == {pids[0]: SLOTS // 2}
+        assert value(connection, "SELECT scans_unserved FROM pg_lookahead_status()") == 3
+        other.execute("DECLARE c CURSOR FOR SELECT a FROM limited")
+        assert rows(other, "FETCH 1000 FROM c") == without[:1000]
+        assert dict(rows(connection, owners)) == {pids[0]: SLOTS // 2, pids[1]: 1}
+        for i in (0, SLOTS // 2):
+            assert rows(connection, f"FETCH ALL FROM c{i}") == without[1000:]
+
+
+# Scans of a session that look ahead at once.
+WINDOWS = 256
+
+
+def test_windows(own_cluster: NewCluster) -> None:
+    """Of a merge of many partitions some look ahead, and the others are counted and read on."""
+    cluster = own_cluster({"pg_lookahead.start_after": "0", "max_locks_per_transaction": "256"})
+    number = WINDOWS + 20
+    query = "SELECT k FROM merged ORDER BY k"
+    windows = "SELECT count(*) FROM pg_backend_memory_contexts WHERE name = 'pg_lookahead window'"
+    with connect(cluster) as connection:
+        connection.execute("CREATE TABLE merged (k int, h int) PARTITION BY LIST (h)")
+        connection.execute(
+            f"DO $$ BEGIN FOR i IN 1..{number} LOOP EXECUTE format("
+            "'CREATE TABLE merged_%1$s PARTITION OF merged FOR VALUES IN (%1$s)', i);"
+            " END LOOP; END $$"
+        )
+        connection.execute(
+            f"INSERT INTO merged SELECT i, 1 + i % {number} FROM generate_series(1, 4000) i"
+        )
+        connection.execute("CREATE INDEX ON merged (k)")
+        connection.execute("ANALYZE merged")
+        settings(connection, **INDEX_SCANS, enable_sort="off", pg_lookahead__method="advice")
+        settings(connection, pg_lookahead__leafscan="off")
+        require_node(connection, query, "Merge Append")
+        expected = [(i,) for i in range(1, 4001)]
+        with gained(connection) as change, connection.transaction():
+            connection.execute(f"DECLARE c CURSOR FOR {query}")
+            assert rows(connection, f"FETCH {2 * number} FROM c") == expected[: 2 * number]
+            assert value(connection, windows) == WINDOWS
+            assert rows(connection, "FETCH ALL FROM c") == expected[2 * number :]
+        assert change.scans == WINDOWS
+        assert change.blocks_dropped >= number - WINDOWS
+        assert value(connection, windows) == 0
+        # What is over has given its window back.
+        with gained(connection) as change:
+            assert rows(connection, query.replace(" ORDER BY k", "") + " WHERE k > 0")
+        assert change.blocks_dropped == 0

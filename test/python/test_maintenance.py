@@ -32,6 +32,7 @@ from maintenance_support import (
     rest,
     scans,
     setup,
+    tried,
     watcher,
 )
 from support import (
@@ -174,13 +175,19 @@ def test_validation_of_an_index(own_cluster: NewCluster, server: Server) -> None
 
 def test_vacuum(connection: Connection) -> None:
     """Both passes; afterwards nothing dead is left."""
-    connection.execute("DELETE FROM maintained WHERE a % 20 = 7")
-    before = scans(connection)[0]
-    assert followed(connection, f"{SLOW_VACUUM}; VACUUM maintained") > BLOCKS / 2
-    assert scans(connection)[0] - before == 2
-    connection.execute("ANALYZE maintained")
-    connection.execute("INSERT INTO maintained SELECT i, repeat('x', 360) FROM"
-                       f" generate_series(7, {BLOCKS * 20}, 20) i")  # fmt: skip
+    for digit in range(7, 12):
+        connection.execute(f"DELETE FROM maintained WHERE a % 20 = {digit}")
+        before = scans(connection)[0]
+        asked = followed(connection, f"{SLOW_VACUUM}; VACUUM maintained")
+        passes = scans(connection)[0] - before
+        connection.execute("ANALYZE maintained")
+        connection.execute("INSERT INTO maintained SELECT i, repeat('x', 360) FROM"
+                           f" generate_series({digit}, {BLOCKS * 20}, 20) i")  # fmt: skip
+        # The watcher may get its processor late.
+        if asked > BLOCKS / 2 and passes == 2:
+            break
+    assert asked > BLOCKS / 2
+    assert passes == 2
     size = value(connection, "SELECT pg_relation_size('maintained') / 8192")
     assert size <= BLOCKS + 10
 
@@ -196,13 +203,13 @@ def test_autovacuum(connection: Connection) -> None:
         "CREATE TABLE vacuumed WITH (autovacuum_enabled = on, autovacuum_vacuum_threshold = 1,"
         " autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_cost_delay = 5,"
         " autovacuum_vacuum_cost_limit = 100) AS SELECT * FROM maintained;"
-        "ALTER SYSTEM SET autovacuum_naptime = '1s'; ALTER SYSTEM SET autovacuum = on",
+        "ALTER SYSTEM SET autovacuum_naptime = '5s'; ALTER SYSTEM SET autovacuum = on",
     )
     try:
         value(connection, "SELECT pg_reload_conf()")
         for turn in range(10):
             connection.execute(f"DELETE FROM vacuumed WHERE a % 20 = {turn}")
-            end = time.monotonic() + 12
+            end = time.monotonic() + 20
             while not (seen := value(connection, found)) and time.monotonic() < end:
                 time.sleep(0.02)
             if seen:
@@ -300,7 +307,7 @@ def test_vacuum_skips_while_somebody_waits_for_the_table(
 def test_analyze(connection: Connection) -> None:
     """Followed if the sample is the table, and left alone if not."""
     script(connection, "SET vacuum_cost_delay = '10ms'; SET vacuum_cost_limit = 50")
-    assert followed(connection, "ANALYZE maintained") > BLOCKS / 3
+    assert tried(connection, "ANALYZE maintained", BLOCKS // 3) > BLOCKS / 3
     few = "SET default_statistics_target = 4; ANALYZE maintained"
     assert followed(connection, few) == -1
 
@@ -332,10 +339,11 @@ def test_vacuum_full(connection: Connection) -> None:
     blocks = value(connection, "SELECT pg_relation_size('toasted') / 8192")
     # The watcher sees it some milliseconds late, and nothing here slows the statements:
     # a machine that has other things to do may let half of the table go by.
-    assert followed(connection, "VACUUM FULL toasted", "toasted") > blocks / 10
+    least = blocks // 10
+    assert tried(connection, "VACUUM FULL toasted", least, "toasted") > least
     # CLUSTER that sorts what it has read in the order of the table.
     script(connection, "SET enable_indexscan = off")
-    assert followed(connection, "CLUSTER toasted USING toasted_a", "toasted") > blocks / 10
+    assert tried(connection, "CLUSTER toasted USING toasted_a", least, "toasted") > least
     connection.execute("RESET enable_indexscan")
     assert value(connection, "SELECT sum(length(far)) FROM toasted") == 12000 * 2500
     connection.execute("DROP TABLE toasted")
@@ -365,6 +373,29 @@ def test_what_is_not_followed(connection: Connection, watched: Cluster) -> None:
         value(connection, "SELECT pg_reload_conf()")
 
 
+def test_who_has_it_switched_off(connection: Connection, watched: Cluster) -> None:
+    """A session, a transaction, a database: their commands are not followed, others' are."""
+    build = "CREATE INDEX made ON maintained (slow(a))"
+    until_seen = "CREATE INDEX made ON maintained (slow_until_seen(a))"
+    undo = "DROP INDEX IF EXISTS made"
+    off = "pg_lookahead.enabled = off"
+    assert followed(connection, f"SET {off}; {build}; {undo}") == -1
+    assert followed(connection, f"RESET pg_lookahead.enabled; {until_seen}; {undo}") > 0
+    assert followed(connection, f"BEGIN; SET LOCAL {off}; {build}; ROLLBACK") == -1
+    assert followed(connection, f"{until_seen}; {undo}") > 0
+
+    database = value(connection, "SELECT current_database()")
+    connection.execute(f"ALTER DATABASE {database} SET {off}")
+    try:
+        with connect(watched) as other:
+            assert followed(other, f"{build}; {undo}") == -1
+    finally:
+        connection.execute(f"ALTER DATABASE {database} RESET pg_lookahead.enabled")
+    # The session before this one, at the same place, has left nothing behind.
+    with connect(watched) as other:
+        assert followed(other, f"{until_seen}; {undo}") > 0
+
+
 def test_file_that_nobody_else_sees(connection: Connection) -> None:
     rest(connection)
     script(
@@ -380,10 +411,11 @@ def test_file_that_nobody_else_sees(connection: Connection) -> None:
 @pytest.mark.parametrize("command", ["REINDEX TABLE fresh", "CLUSTER fresh USING fresh_slow"])
 def test_file_that_is_left(connection: Connection, watched: Cluster, command: str) -> None:
     """Others still see the old one, which nobody reads any more."""
+    function = "slow_until_seen" if command.startswith("REINDEX") else "slow"
     script(
         connection,
         "CREATE TABLE fresh AS SELECT * FROM maintained;"
-        "CREATE INDEX fresh_slow ON fresh (slow(a)); CHECKPOINT; SET enable_indexscan = off",
+        f"CREATE INDEX fresh_slow ON fresh ({function}(a)); CHECKPOINT; SET enable_indexscan = off",
     )
     rest(connection)
     failed, before = errors(connection), scans(connection, "fresh")[0]
@@ -488,5 +520,6 @@ def test_the_watcher_dies(connection: Connection, watched: Cluster) -> None:
         other.execute("SELECT pg_terminate_backend(%s)", (first,))
     wait_for(lambda: watcher(connection) not in (None, first))
     assert owners(connection) == 0
-    assert followed(connection, "CREATE INDEX made ON maintained (slow(a))") > BLOCKS / 3
+    build = "CREATE INDEX made ON maintained (slow_until_seen(a))"
+    assert followed(connection, build) > BLOCKS / 3
     connection.execute("DROP INDEX made")

@@ -6,6 +6,7 @@ what they are without look-ahead; ours must be none, or VACUUM would wait.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -18,6 +19,7 @@ from support import (
     Variant,
     cold,
     connect,
+    evict_relations,
     gained,
     has_extension,
     pins,
@@ -27,6 +29,7 @@ from support import (
     script,
     session,
     settings,
+    until,
     use,
     value,
 )
@@ -58,6 +61,21 @@ INSERT INTO pages SELECT ((i / 10) * 79) % 400 * 10 + i % 10, repeat('x', 280)
 CREATE INDEX pages_a ON pages (a);
 VACUUM (FREEZE, ANALYZE) pages;
 UPDATE pages SET filler = repeat('y', 280) WHERE a >= 100;
+"""
+
+# A scan that is cold at first, and goes on in shared buffers.  Pages of indexes
+# that are not in the WAL stay pinned while a scan is on them.
+REST_SETUP = """
+DROP TABLE IF EXISTS resting;
+CREATE UNLOGGED TABLE resting (a int, filler text);
+INSERT INTO resting SELECT ((i / 20) * 79) % 1200 * 20 + i % 20, repeat('x', 340)
+  FROM generate_series(0, 23999) i;
+CREATE INDEX resting_a ON resting (a);
+ANALYZE resting;
+"""
+HELD = """
+CREATE OR REPLACE FUNCTION held(i int) RETURNS int LANGUAGE plpgsql AS
+ 'BEGIN IF i = 18000 THEN PERFORM pg_advisory_xact_lock(1); END IF; RETURN i; END'
 """
 
 # name: (query, a node of its plan)
@@ -174,3 +192,39 @@ def test_vacuum_freeze_beside_an_idle_cursor(tables: Cluster, variant: Variant) 
         with gained(connection) as change:
             connection.execute("COMMIT")
         assert not variant.reads or change.blocks_issued > 0
+
+
+def test_a_scan_that_rests(tables: Cluster, variant: Variant) -> None:
+    """In the middle of a query that looks ahead no more only the scan's own page is pinned."""
+    query = "SELECT count(held(a)), sum(length(filler)) FROM resting WHERE a >= 0"
+    with connect(tables) as connection, connect(tables) as other:
+        script(connection, REST_SETUP)
+        connection.execute(HELD)
+        found = {}
+        for enabled in ("off", "on"):
+            cold(connection, "resting")
+            use(connection, variant, **INDEX_SCANS, pg_lookahead__enabled="off")
+            rows(connection, "SELECT filler FROM resting WHERE a > 4000")
+            evict_relations(tables, connection, "resting")
+            settings(connection, pg_lookahead__enabled=enabled, pg_lookahead__start_after="1")
+            assert "Index Scan" in {node["Node Type"] for node in plan_nodes(connection, query)}
+            with gained(connection) as change, other.transaction():
+                value(other, "SELECT pg_advisory_xact_lock(1)")
+                thread = threading.Thread(
+                    target=lambda: found.update({enabled: rows(connection, query)})
+                )
+                thread.start()
+                until(
+                    other,
+                    "EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND NOT granted)",
+                )
+                seen = pins(other, "resting", "resting_a")
+            thread.join()
+            assert [name for name, _, _ in seen].count("resting_a") == 1, seen
+            if enabled == "on":
+                assert change.scans > 0
+                # It has stopped long before: the rest was in shared buffers.
+                assert change.blocks_hit > 0
+                assert change.windows < 40
+        assert found["on"] == found["off"] == [(24000, 24000 * 340)]
+        connection.execute("DROP TABLE resting; DROP FUNCTION held")

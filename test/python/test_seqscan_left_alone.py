@@ -107,7 +107,7 @@ def test_a_beginning_in_the_page_cache(slow: Cluster) -> None:
     # Left alone for a quarter after the first two, and timed once more.
     left = BLOCKS - (2 * MEASURE + BLOCKS // 4 + MEASURE)
     seen = []
-    for _ in range(3):
+    for _ in range(8):
         seen.append(asked_for(slow, lambda session: read_first(slow, session, BEGINNING)))
         if left * 0.8 < seen[-1] < left * 1.1:
             return

@@ -144,6 +144,17 @@ def scanning(connection: Connection, server: Server, name: str) -> tuple[str, in
     return query, expected
 
 
+def pages_cached(cluster: Cluster, connection: Connection) -> int:
+    """Return how many pages of the tables and indexes on the slow storage the kernel has."""
+    paths = rows(
+        connection,
+        "SELECT pg_relation_filepath(c.oid) FROM pg_class c JOIN pg_tablespace t"
+        " ON t.oid = reltablespace AND spcname = 'slow' WHERE relkind IN ('r', 'i')",
+    )
+    files = [cluster.data / path for (path,) in paths]
+    return sum(sum(cached_pages(file)) for file in files if file.stat().st_size > 0)
+
+
 def need(server: Server, name: str) -> None:
     if name == "sequential":
         need_followed_scans(server)
@@ -310,7 +321,7 @@ def test_cursors(slow: Cluster, server: Server, name: str, how: str) -> None:
     least = 0 if name == "in_order" else ROWS / 4
     counted = "SELECT coalesce(sum(blocks_issued), 0) FROM pg_stat_lookahead WHERE relname = %s"
     # On a busy machine the scan may wait for a processor more than for its blocks.
-    for _ in range(3):
+    for _ in range(8):
         make_cold(slow)
         with LogWatch(slow), connect(slow) as connection:
             if server.major < 18:
@@ -453,22 +464,30 @@ def test_stays_away_where_nothing_waits(slow: Cluster, server: Server, name: str
     need(server, name)
     if name == "bitmap" and server.major >= 18:
         pytest.skip("the server's own I/O workers do the reading, and are waited for")
-    with LogWatch(slow), connect(slow) as connection:
-        query, expected = scanning(connection, server, name)
-        value(connection, query)
-    # On a busy machine somebody may have to be waited for all the same.
-    for _ in range(3):
+    judged = []
+    for _ in range(8):
+        with LogWatch(slow), connect(slow) as connection:
+            query, expected = scanning(connection, server, name)
+            value(connection, query)
+            cached = pages_cached(slow, connection)
         slow.restart()
         with LogWatch(slow), connect(slow) as connection:
             query, expected = scanning(connection, server, name)
             if name == "sequential":
                 # Workers would copy, if the scan computes much.
                 settings(connection, pg_lookahead__method="advice")
+            # A kernel may page out by itself.
+            is_kept = pages_cached(slow, connection) > cached * 0.999
             with gained(connection) as change:
                 assert value(connection, query) == expected
         if change.blocks_issued < ROWS / 25:
             return
-    raise AssertionError(change)
+        if is_kept:
+            judged.append(change)
+        # On a busy machine somebody may have to be waited for all the same.
+        if len(judged) == 3:
+            raise AssertionError(judged)
+    pytest.skip("the page cache keeps nothing")
 
 
 @pytest.mark.parametrize("name", SCANS)

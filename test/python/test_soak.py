@@ -34,8 +34,10 @@ from psycopg.types.numeric import Int4
 import crowd
 from conftest import CONF, NewCluster
 from crowd import Body
+from standby_support import caught_up, standby_from
 from support import (
     ELSEWHERE,
+    END_OF_WAL,
     Connection,
     LogWatch,
     connect,
@@ -50,7 +52,6 @@ from support import (
     value,
 )
 from test_interrupts import wait_until_back
-from test_standby import caught_up, standby_from
 
 LIVES = int(os.environ.get("LOOKAHEAD_SOAK_LIVES", "3"))
 SECONDS = 8
@@ -100,10 +101,12 @@ ACCEPTED = (
 
 # What a life leaves in the log when it ends in this way.
 CRASH = (
-    "terminated by signal|terminating|the database system is|WARNING:  (worker|aborting)"
-    "|canceling|invalid record|in (WAL|log) segment|unexpected directory entry"
+    "terminated by signal|terminating|the database system is"
+    "|WARNING:  (autovacuum )?(worker|aborting)"
+    f"|canceling|invalid record|{END_OF_WAL}|unexpected directory entry"
     "|replication terminated"
-    "|could not (receive|send|open|connect)|background worker .* exited|conflict with recovery"
+    "|could not (receive|send|open|connect|start WAL streaming)|background worker .* exited"
+    "|conflict with recovery"
     "|there is already a transaction|there is no transaction|skipping reindex of invalid index"
     "|cannot reindex invalid index"
 )

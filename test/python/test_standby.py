@@ -7,21 +7,20 @@ the triggers of the subscriber may scan, and those look ahead as ever.
 
 from __future__ import annotations
 
-import subprocess
 import threading
 import time
 from collections.abc import Iterator
 
 import psycopg
 import pytest
-from lookahead import privilege
-from lookahead.cluster import PORT, Cluster
+from lookahead.cluster import Cluster
 from lookahead.servers import Server
 
 from conftest import CONF, NewCluster
 from seqscan_support import SCAN as SEQUENTIAL_SCAN
 from seqscan_support import SETUP as SEQUENTIAL_SETUP
 from seqscan_support import blocks_of, need_followed_scans, scanning
+from standby_support import CONFLICT, caught_up, evict_all, standby_from
 from support import (
     INDEX_SCANS,
     SEQUENTIAL_SCANS,
@@ -33,7 +32,6 @@ from support import (
     rows,
     script,
     settings,
-    until,
     value,
 )
 
@@ -52,22 +50,9 @@ VACUUM ANALYZE replicated;
 INDEX_SCAN = "SELECT a, id, length(filler) FROM replicated WHERE a >= 0 ORDER BY a, id"
 INDEX_ONLY_SCAN = "SELECT a FROM replicated WHERE a >= 0 ORDER BY a"
 
-# Replay may end a query that needs rows which VACUUM removed.
-CONFLICT = (
-    "conflict with recovery|terminating walreceiver|replication terminated|invalid record"
-    "|unexpected directory entry"
-)
-
 
 def index_scans(connection: Connection, **more: object) -> None:
     settings(connection, **INDEX_SCANS, **more)
-
-
-def caught_up(primary: Cluster, standby: Cluster) -> None:
-    with connect(primary) as connection:
-        target = value(connection, "SELECT pg_current_wal_flush_lsn()")
-    with connect(standby) as connection:
-        until(connection, f"pg_last_wal_replay_lsn() >= '{target}'::pg_lsn", 60)
 
 
 @pytest.fixture(scope="module")
@@ -90,40 +75,6 @@ def pair(own_cluster: NewCluster, server: Server) -> Iterator[tuple[Cluster, Clu
     )
     with standby_from(primary, standby):
         yield primary, standby
-
-
-class standby_from:
-    """Fill a cluster's data directory from another's, start and stop it."""
-
-    def __init__(self, primary: Cluster, standby: Cluster) -> None:
-        self.primary, self.standby = primary, standby
-
-    def __enter__(self) -> None:
-        done = privilege.run(
-            [
-                self.primary.server.bindir / "pg_basebackup", "--pgdata", self.standby.data,
-                "--host", self.primary.socket_dir, "--port", str(PORT), "--username", "postgres",
-                "--write-recovery-conf", "--checkpoint", "fast", "--no-sync",
-            ],
-            cwd=self.standby.dir,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-        )  # fmt: skip
-        assert done.returncode == 0, done.stdout
-        self.standby.start()
-
-    def __exit__(self, *_: object) -> None:
-        self.standby.close()
-
-
-def evict_all(primary: Cluster, standby: Cluster) -> None:
-    """Restart the standby with nothing to replay, which would fill shared buffers."""
-    with connect(primary) as connection:
-        connection.execute("CHECKPOINT")
-    caught_up(primary, standby)
-    with connect(standby) as connection:
-        connection.execute("CHECKPOINT")
-    standby.restart()
 
 
 def test_standby_reads_what_the_primary_has(pair: tuple[Cluster, Cluster]) -> None:

@@ -8,8 +8,6 @@ vacuum it at the same time.
 from __future__ import annotations
 
 import contextlib
-import shutil
-import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -22,7 +20,7 @@ from lookahead.cluster import Cluster
 from lookahead.servers import Server
 
 from conftest import NewCluster
-from extend_support import LOADS, ROWS, cluster_with_source, new_session, sound
+from extend_support import LOADS, ROWS, cluster_with_source, new_session, odd_files, sound
 from support import Connection, LogWatch, connect, has_extension, no_timeout, rows, until, value
 
 # A ring of buffers is an eighth of shared buffers, at most 16 MB.
@@ -292,18 +290,8 @@ def odd(own_cluster: NewCluster, server: Server) -> tuple[Cluster, Path, Path]:
     """A server that, while a file exists, cannot write several pages with one call, or is slow."""
     if server.major < FROM:
         pytest.skip("the storage manager writes single pages")
-    compiler = shutil.which("cc") or shutil.which("gcc")
-    assert compiler is not None
     cluster = own_cluster(LOADS, start=False)
-    library = cluster.dir / "odd_writes.so"
-    fail, slow = cluster.dir / "fail", cluster.dir / "slow"
-    source = Path(__file__).with_name("odd_writes.c")
-    command = [compiler, "-O1", "-shared", "-fPIC", "-o", str(library), str(source), "-ldl"]
-    subprocess.run(command, check=True)
-    privilege.give(library)
-    cluster.server_env.update(
-        LD_PRELOAD=str(library), LA_FAILING_WRITES=str(fail), LA_SLOW_WRITES=str(slow)
-    )
+    fail, slow = odd_files(cluster, "LA_FAILING_WRITES", "LA_SLOW_WRITES")
     cluster.start()
     with connect(cluster) as connection:
         connection.execute("CREATE EXTENSION IF NOT EXISTS pg_lookahead")

@@ -130,6 +130,49 @@ SELECT la.require_plan('SELECT a, b FROM alone WHERE a > 100 ORDER BY a', 'Index
 SELECT la.cold('alone');
 SELECT about('SELECT a, b FROM alone WHERE a > 100 ORDER BY a');
 
+-- written in C, but not if it runs as another user or sets parameters
+CREATE FUNCTION my_c_compare(int, int) RETURNS int LANGUAGE internal IMMUTABLE STRICT AS 'btint4cmp';
+CREATE OPERATOR CLASS my_c_ops FOR TYPE int USING btree AS
+    OPERATOR 1 <, OPERATOR 2 <=, OPERATOR 3 =, OPERATOR 4 >=, OPERATOR 5 >, FUNCTION 1 my_c_compare(int, int);
+DROP INDEX alone_mine;
+CREATE INDEX alone_mine ON alone (a my_c_ops);
+SELECT la.require_plan('SELECT a, b FROM alone WHERE a > 100 ORDER BY a', 'Index Scan using alone_mine');
+SELECT la.cold('alone');
+SELECT about('SELECT a, b FROM alone WHERE a > 100 ORDER BY a');
+ALTER FUNCTION my_c_compare SECURITY DEFINER;
+DROP INDEX alone_mine;
+CREATE INDEX alone_mine ON alone (a my_c_ops);
+SELECT la.cold('alone');
+SELECT about('SELECT a, b FROM alone WHERE a > 100 ORDER BY a');
+ALTER FUNCTION my_c_compare SECURITY INVOKER SET work_mem = '1MB';
+DROP INDEX alone_mine;
+CREATE INDEX alone_mine ON alone (a my_c_ops);
+SELECT la.cold('alone');
+SELECT about('SELECT a, b FROM alone WHERE a > 100 ORDER BY a');
+
+-- the function for a key of another type is not, also in a row; that for the same type is
+CREATE FUNCTION my_other(int, bigint) RETURNS int LANGUAGE plpgsql IMMUTABLE STRICT AS
+'BEGIN RETURN sign($1 - $2)::int; END';
+CREATE OPERATOR CLASS half_ops FOR TYPE int USING btree AS
+    OPERATOR 1 <, OPERATOR 2 <=, OPERATOR 3 =, OPERATOR 4 >=, OPERATOR 5 >, FUNCTION 1 btint4cmp(int, int);
+ALTER OPERATOR FAMILY half_ops USING btree ADD
+    OPERATOR 1 < (int, bigint), OPERATOR 2 <= (int, bigint), OPERATOR 3 = (int, bigint),
+    OPERATOR 4 >= (int, bigint), OPERATOR 5 > (int, bigint), FUNCTION 1 (int, bigint) my_other(int, bigint);
+DROP INDEX alone_mine;
+CREATE INDEX alone_half ON alone (a half_ops, b);
+SELECT la.require_plan('SELECT * FROM alone WHERE a > 100', 'Index Scan using alone_half');
+SELECT la.cold('alone');
+SELECT about('SELECT * FROM alone WHERE a > 100');
+SELECT la.require_plan('SELECT * FROM alone WHERE a > 100::bigint', 'Index Scan using alone_half');
+SELECT la.cold('alone');
+SELECT about('SELECT * FROM alone WHERE a > 100::bigint');
+SELECT la.require_plan('SELECT * FROM alone WHERE (a, b) > (100::bigint, ''7'')', 'Index Scan using alone_half');
+SELECT la.cold('alone');
+SELECT about('SELECT * FROM alone WHERE (a, b) > (100::bigint, ''7'')');
+SELECT la.require_plan('SELECT * FROM alone WHERE (a, b) > (100, ''7'')', 'Index Scan using alone_half');
+SELECT la.cold('alone');
+SELECT about('SELECT * FROM alone WHERE (a, b) > (100, ''7'')');
+
 -- an array of a built-in type whose order is not written in C
 CREATE FUNCTION my_point_compare(point, point) RETURNS int LANGUAGE plpgsql IMMUTABLE STRICT AS
 'BEGIN RETURN sign($1[0] - $2[0])::int; END';
@@ -180,4 +223,6 @@ DROP FUNCTION my_point_compare, my_point_lt, my_point_le, my_point_eq, my_point_
 DROP OPERATOR FAMILY point_order USING btree;
 RESET client_min_messages;
 DROP OPERATOR FAMILY my_ops USING btree;
-DROP FUNCTION my_compare;
+DROP OPERATOR FAMILY my_c_ops USING btree;
+DROP OPERATOR FAMILY half_ops USING btree;
+DROP FUNCTION my_compare, my_c_compare, my_other;

@@ -41,6 +41,7 @@ from .bench_session import (
     Options,
     ScanBench,
     Scans,
+    Tuned,
     definition_of,
     described,
     done_in,
@@ -421,9 +422,9 @@ def extend(
         storages = [name for name in storages if name != bench_extend.SLOW]
         progress(f"no slow storage: {lacking}")
     some = options.chosen(bench_extend.cases(chosen, groups, storages))
-    with options.set_up_huge_pages() as pages:
-        definition = definition_of(options, scale, pages)
-        description = {**bench_extend.DESCRIPTION, **described(None, pages)}
+    with options.tuned_machine() as tuned:
+        definition = definition_of(options, scale, tuned)
+        description = {**bench_extend.DESCRIPTION, **described(None, tuned)}
         store = open_store(options, folder, definition, chosen, description)
         run_loads(
             store, scale, chosen, storages, some,
@@ -471,7 +472,7 @@ def instructions(
     chosen = choose_io_servers(server or [])
     folder = options.folder("instructions", chosen)
     some = options.chosen(bench_instructions.cases(chosen, names))
-    definition = definition_of(options, bench_instructions.Scale(), None)
+    definition = definition_of(options, bench_instructions.Scale(), Tuned())
     store = open_store(options, folder, definition, chosen, bench_instructions.DESCRIPTION)
     bench_instructions.run(store, chosen, some, options.wanted, progress)
     store.close()

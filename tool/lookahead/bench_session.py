@@ -25,6 +25,8 @@ from .data import BenchData
 from .errors import LookaheadError, UsageError
 from .huge_pages import HugePages
 from .kernel_setting import KernelSetting
+from .memory_reporting import MemoryReporting, memory_reporting
+from .page_out import PageOut, page_out
 from .read_ahead import ReadAhead
 from .servers import Server
 
@@ -41,6 +43,15 @@ class Named(Protocol):
 
 
 NamedT = TypeVar("NamedT", bound=Named)
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """What is set in the kernel for all runs of a benchmark; None: it is as it was."""
+
+    pages: HugePages | None = None
+    memory: MemoryReporting | None = None
+    page_out: PageOut | None = None
 
 
 @dataclass(frozen=True)
@@ -75,8 +86,13 @@ class Options:
         names = "+".join(server.name for server in servers)
         return result_folder(benchmark, names, self.output, resume=self.resume)
 
-    def set_up_huge_pages(self) -> contextlib.AbstractContextManager[HugePages | None]:
-        return in_kernel(HugePages() if self.huge_pages and not self.quick else None)
+    @contextlib.contextmanager
+    def tuned_machine(self) -> Iterator[Tuned]:
+        pages = HugePages() if self.huge_pages and not self.quick else None
+        memory = None if self.quick else memory_reporting()
+        idle = None if self.quick else page_out()
+        with in_kernel(pages), in_kernel(memory), in_kernel(idle):
+            yield Tuned(pages, memory, idle)
 
     def finish(self, folder: Path, result: dict[str, Any]) -> bool:
         """Write and print a result; say whether the benchmark succeeded."""
@@ -131,8 +147,8 @@ def run_scans(
     if not options.extension:
         found = [case for case in found if case.group not in bench.groups_of_ours]
     some = options.chosen(found)
-    with options.set_up_huge_pages() as pages:
-        store = _measure(bench, options, scale, servers, folder, some, notes, pages)
+    with options.tuned_machine() as tuned:
+        store = _measure(bench, options, scale, servers, folder, some, notes, tuned)
     # A folder that was resumed with other groups still shows all it has.
     done = done_in(store)
     every, _ = bench.cases(servers, scale, bench.groups)
@@ -148,13 +164,13 @@ def _measure(
     folder: Path,
     some: Sequence[CellT],
     notes: Sequence[str],
-    pages: HugePages | None,
+    tuned: Tuned,
 ) -> Store:
     """Open the store, have the tables made and the runs; stop the servers at the end.
 
     A store that cannot be opened is found out before anything is loaded.
     """
-    definition = definition_of(options, scale, pages)
+    definition = definition_of(options, scale, tuned)
     data: dict[str, DataT] = {}
     with in_kernel(read_ahead_of_data(options.read_ahead_kb)) as read_ahead:
         try:
@@ -169,7 +185,7 @@ def _measure(
                 metadata = {
                     **describe_run(data, options.wanted), **bench.description,
                     **({"extension": settings} if settings else {}),
-                    **described(read_ahead, pages),
+                    **described(read_ahead, tuned),
                 }  # fmt: skip
                 store = Store.create(folder, definition, metadata)
             for note in notes:
@@ -273,14 +289,15 @@ def read_ahead_of_data(kb: int | None) -> ReadAhead | None:
     return None if kb is None else ReadAhead(device_of(paths.folder("bench-data")), kb)
 
 
-def described(read_ahead: ReadAhead | None, pages: HugePages | None) -> dict[str, Any]:
+def described(read_ahead: ReadAhead | None, tuned: Tuned) -> dict[str, Any]:
     """Return what a result says of what was set in the kernel."""
-    found = {}
-    if read_ahead is not None:
-        found["read_ahead"] = read_ahead.as_dict()
-    if pages is not None:
-        found["huge_pages"] = pages.as_dict()
-    return found
+    settings: dict[str, KernelSetting | None] = {
+        "read_ahead": read_ahead,
+        "huge_pages": tuned.pages,
+        "memory_reporting": tuned.memory,
+        "page_out": tuned.page_out,
+    }
+    return {name: setting.as_dict() for name, setting in settings.items() if setting is not None}
 
 
 def libraries_of(data: Mapping[str, BenchData]) -> dict[str, str]:
@@ -293,14 +310,18 @@ def libraries_of(data: Mapping[str, BenchData]) -> dict[str, str]:
     return found
 
 
-def definition_of(options: Options, scale: Any, pages: HugePages | None) -> dict[str, Any]:
+def definition_of(options: Options, scale: Any, tuned: Tuned) -> dict[str, Any]:
     """Return what must be the same in all runs of one store."""
     definition: dict[str, Any] = {
         "scale": asdict(scale),
         "build": build_digest() if options.extension else "none (both arms are stock)",
     }
-    if pages is not None and pages.are_there:
+    if tuned.pages is not None and tuned.pages.are_there:
         definition["huge_pages"] = True
+    if tuned.memory is not None and tuned.memory.problem is None:
+        definition["memory_is_kept"] = True
+    if tuned.page_out is not None and tuned.page_out.problem is None:
+        definition["page_cache_is_kept"] = True
     if options.read_ahead_kb is not None:
         definition["read_ahead_kb"] = options.read_ahead_kb
     if options.read_delay_us:

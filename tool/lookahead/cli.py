@@ -8,6 +8,7 @@ is broken breaks only its own command.
 # No `from __future__ import annotations` here: typer reads the annotations, and
 # with Python 3.9 it gets less out of those that are kept as text.
 
+import io
 import os
 import signal
 import sys
@@ -186,6 +187,10 @@ def main() -> None:
         # Under nohup the latter is ignored, and shall stay so.
         if signal.getsignal(number) is not signal.SIG_IGN:
             exit_on(number)
+    # What a terminal has no letter for is better than an end in the middle.
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
     arguments = normalized(sys.argv[1:])
     if arguments[:1] not in (["doctor"], ["top"]):
         # libpq's variables are for the user's servers, not for our private ones.
@@ -196,6 +201,8 @@ def main() -> None:
     except LookaheadError as error:
         print(f"lookahead: {error}", file=sys.stderr)
         sys.exit(2 if isinstance(error, UsageError) else 1)
+    except KeyboardInterrupt:
+        sys.exit(130)
     except (OSError, psycopg.Error) as error:
         # A full disk, a folder that is not ours to write to, a server that went away.
         print(f"lookahead: {error}", file=sys.stderr)

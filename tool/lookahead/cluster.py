@@ -40,6 +40,9 @@ LONGEST_SOCKET_PATH = 107
 START_SECONDS = 120
 LOG_TAIL_LINES = 25
 
+# The kernel empties its caches when this is written to.
+DROP_CACHES = Path("/proc/sys/vm/drop_caches")
+
 DEFAULT_CONF = {
     "listen_addresses": "",
     "shared_buffers": "128MB",
@@ -124,8 +127,10 @@ class Cluster:
             return
         if self.data.exists():
             shutil.rmtree(self.data)
-        self.data.mkdir(parents=True, mode=0o700)
-        privilege.give(self.data)
+        # Within a folder that is the server's user's initdb makes it, as that user.
+        if self.data.parent != self.dir:
+            self.data.mkdir(parents=True, mode=0o700)
+            privilege.give(self.data)
         privilege.require_readable(self.server.bindir, "a server")
         command: list[str | Path] = [
             self.server.bindir / "initdb", "--pgdata", self.data, "--username", SUPERUSER,
@@ -210,7 +215,7 @@ class Cluster:
         os.sync()
         how = "fadvise"
         try:
-            Path("/proc/sys/vm/drop_caches").write_text("3\n")
+            DROP_CACHES.write_text("3\n")
             how = "drop_caches"
         except OSError:
             for place in places:
@@ -332,6 +337,12 @@ def evict(place: Path) -> None:
                 os.close(descriptor)
 
 
+def clear_up() -> None:
+    """Remove what runs that were killed have left behind."""
+    with paths.locked("tmp"):
+        _remove_abandoned(paths.temp_root())
+
+
 def _own_folder() -> tuple[Path, IO[str]]:
     """Make a folder that belongs to this process for as long as it lives."""
     root = paths.temp_root()
@@ -393,7 +404,7 @@ def _postmaster(data: Path) -> int | None:
     """
     try:
         pid = int((data / "postmaster.pid").read_text().split()[0])
-        runs = Path(f"/proc/{pid}/cwd").readlink() == data.resolve()
+        runs = privilege.working_folder(pid) == data.resolve()
     except (OSError, ValueError, IndexError):
         return None
     return pid if runs else None

@@ -22,7 +22,7 @@ from rich.table import Table
 from . import build, paths, servers
 from .bench_result import ARMS, LOOKAHEAD, STOCK
 from .bench_store import file_system
-from .cluster import Cluster
+from .cluster import Cluster, clear_up
 from .demo_data import FULL, QUICK, Loader, Size
 from .demo_queries import QUERIES, SHOWN, Query
 from .demo_run import LOAD_CONF, DemoRunner, Outcome
@@ -38,6 +38,9 @@ QUICK_MOST = 4
 
 # The whole demo ends within five minutes; EXPLAIN and clean-up need the rest.
 SECONDS = 270.0
+
+# Below this many columns the table leaves out what is in --json as well.
+WIDE = 110
 
 IN_MEMORY = ("tmpfs", "ramfs", "devtmpfs")
 
@@ -86,11 +89,15 @@ def milliseconds(value: float) -> str:
 
 def result_table(outcomes: Sequence[Outcome]) -> Table:
     """Return the table of times, waits and blocks, with the ratio."""
+    arrow = " → " if console.encoding.startswith("utf") else " -> "
     table = Table(title="Cold, alternating: medians", title_justify="left")
     table.add_column("query")
-    for column in ("without ms", "with ms", "ratio", "waits ms", "blocks read", "ahead", "wasted"):
-        table.add_column(column, justify="right")
-    table.add_column("")
+    columns = ["without ms", "with ms", "ratio", "waits ms", "blocks read", "ahead", "wasted"]
+    if console.width < WIDE:
+        columns = columns[:4]
+    for column in columns:
+        table.add_column(column, justify="right", no_wrap=True)
+    table.add_column("", no_wrap=True)
     styles = {
         "faster": "green",
         "slower": "red",
@@ -101,15 +108,18 @@ def result_table(outcomes: Sequence[Outcome]) -> Table:
         seen = outcome.counters
         waits = [milliseconds(outcome.median(arm, "waits_ms")) for arm in ARMS]
         blocks = [f"{outcome.median(arm, 'blocks_read'):,.0f}" for arm in ARMS]
-        table.add_row(
-            outcome.query.title,
+        cells = [
             milliseconds(outcome.median(STOCK, "ms")),
             milliseconds(outcome.median(LOOKAHEAD, "ms")),
             f"{outcome.ratio:.2f}",
-            " → ".join(waits),
-            blocks[0] if blocks[0] == blocks[1] else " → ".join(blocks),
+            arrow.join(waits),
+            blocks[0] if blocks[0] == blocks[1] else arrow.join(blocks),
             f"{seen.get('blocks_issued', 0):,}" if seen else "-",
             f"{seen.get('blocks_wasted', 0):,}" if seen else "-",
+        ]
+        table.add_row(
+            outcome.query.title,
+            *cells[: len(columns)],
             f"[{styles[outcome.verdict]}]{outcome.verdict}[/]",
         )
     return table
@@ -119,7 +129,7 @@ def conclusions(outcomes: Sequence[Outcome]) -> list[str]:
     """Return what the runs say in words, the unflattering part included."""
     lines = []
     faster = [o for o in outcomes if o.verdict == "faster"]
-    lines.append(f"{len(faster)} of {len(outcomes)} queries became faster in all pairs of runs.")
+    lines.append(f"{len(faster)} of {len(outcomes)} queries became faster.")
     for outcome in outcomes:
         if outcome.verdict == "faster":
             continue
@@ -191,8 +201,9 @@ def main(
     pairs, most = (QUICK_PAIRS, QUICK_MOST) if quick else (FULL_PAIRS, FULL_MOST)
     if json_file and not json_file.absolute().parent.is_dir():
         raise UsageError(f"no folder {json_file.absolute().parent} for --json")
-    chosen = choose(server, pg_config)
+    clear_up()
     check_place(paths.temp_root(), size)
+    chosen = choose(server, pg_config)
     if extension:
         with console.status(f"building the extension for PostgreSQL {chosen.version}"):
             build.build_extension(chosen, werror=False)
@@ -238,7 +249,8 @@ def report(outcomes: Sequence[Outcome], made: int, pairs: int) -> None:
     caches = {run.cache for o in outcomes for runs in o.runs.values() for run in runs}
     if caches != {"drop_caches"}:
         console.print(
-            "The kernel's caches could not be dropped (that needs root), so the data files "
+            "The kernel's caches could not be dropped (that needs root, and in a container a "
+            "/proc/sys that can be written to), so the data files "
             "were evicted with POSIX_FADV_DONTNEED, which is less thorough: some reads may "
             "still be served from memory, and the ratios be smaller than on a cold machine.",
             style="yellow",

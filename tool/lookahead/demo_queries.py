@@ -64,16 +64,24 @@ QUERIES = (
 SHOWN = "history"
 
 
-def judge(stock: list[float], lookahead: list[float]) -> str:
-    """Say what two or three pairs of runs can say.
+def _beats(one: list[float], other: list[float]) -> bool:
+    """Say if one arm was the faster one, beyond chance."""
+    if len(one) <= 3:
+        return max(one) < min(other)
+    return sum(a < b for a, b in zip(one, other)) >= len(one) - len(one) // 8
 
-    With so few runs the only safe statement is that every run of one arm beat
-    every run of the other, and by more than a busy machine explains.  Where the
-    medians are as far apart but the runs are not, they cannot tell.
+
+def judge(stock: list[float], lookahead: list[float]) -> str:
+    """Say what so few pairs of runs can say.
+
+    Of two or three the only safe statement is that every run of one arm beat
+    every run of the other, and by more than a busy machine explains; of more,
+    that all pairs say the same, or of eight all but one.  Where the medians are as far
+    apart but the runs are not, they cannot tell.
     """
     ratio = statistics.median(stock) / statistics.median(lookahead)
-    if ratio > CLEARLY and max(lookahead) < min(stock):
+    if ratio > CLEARLY and _beats(lookahead, stock):
         return "faster"
-    if ratio < 1 / CLEARLY and max(stock) < min(lookahead):
+    if ratio < 1 / CLEARLY and _beats(stock, lookahead):
         return "slower"
     return "no difference" if 1 / CLEARLY <= ratio <= CLEARLY else "cannot tell"

@@ -87,9 +87,12 @@ class Outcome:
 
     @property
     def is_doubtful(self) -> bool:
-        """Return if one arm was faster though look-ahead read nothing, or if they overlap."""
+        """Return if more runs are wanted: few may well be slower, or overlap, by chance.
+
+        So they may be faster where look-ahead read nothing.
+        """
         judged = self._judged()
-        return judged == "cannot tell" or (self.read_nothing and judged in ("faster", "slower"))
+        return judged in ("cannot tell", "slower") or (self.read_nothing and judged == "faster")
 
     def _judged(self) -> str:
         return judge(*([run.ms for run in self.runs[arm]] for arm in ARMS))
@@ -244,9 +247,8 @@ class DemoRunner:
 
         Two pairs are made in any case.  A further one is only begun when the
         last one shows that it ends before the deadline (time.monotonic()).
-        More, at most so many, are made of what two or three runs cannot tell,
-        or may well show by chance: where look-ahead read nothing, and yet the
-        arms are apart.
+        More, so many if there is time, are made of what is doubtful then: all of them, as
+        to stop where they please would choose what they say.
         """
         outcomes = [Outcome(query) for query in queries]
         made = 0
@@ -257,9 +259,10 @@ class DemoRunner:
             took = sum(outcome.seconds for outcome in outcomes)
             if made >= 2 and time.monotonic() + took > deadline:
                 break
+        doubtful = [outcome for outcome in outcomes if outcome.is_doubtful]
         for _ in range(made, most):
-            for outcome in outcomes:
-                if outcome.is_doubtful and time.monotonic() + outcome.seconds < deadline:
+            for outcome in doubtful:
+                if time.monotonic() + outcome.seconds < deadline:
                     self._pair(outcome, advance)
         return outcomes, made
 

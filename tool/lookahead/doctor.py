@@ -19,11 +19,13 @@ from rich.markup import escape
 
 from .doctor_checks import NOTE, PROBLEM, WARNING, Finding, examine
 from .doctor_facts import CACHED_BELOW_US, Facts, collect
-from .visit import connect
+from .visit import clean, connect
 
 STYLES = {PROBLEM: "bold red", WARNING: "yellow", NOTE: "cyan"}
 
 TEXT_WIDTH = 90
+
+NOT_TO_BE_COPIED = "    (A name in it has characters that cannot be shown: do not copy it.)"
 
 HOW_TO_CONNECT = """Hint: name the server, the role and the database: ./lookahead doctor \
 'host=… user=… dbname=…'.
@@ -61,18 +63,23 @@ def as_data(facts: Facts, findings: list[Finding]) -> dict[str, Any]:
 
 def show(facts: Facts, findings: list[Finding]) -> None:
     for name, value in summary(facts):
-        console.print(f"{name:<12} {escape(value)}", soft_wrap=True)
+        console.print(f"{name:<12} {escape(clean(value))}", soft_wrap=True)
     for finding in findings:
         style = STYLES[finding.severity]
         console.print()
-        title = f"[{style}]{finding.severity}[/]: {escape(finding.title)}"
+        title = f"[{style}]{finding.severity}[/]: {escape(clean(finding.title))}"
         console.print(title, soft_wrap=True)
         width = min(console.width, TEXT_WIDTH)
-        text = textwrap.indent(textwrap.fill(finding.explanation, width - 2), "  ")
+        text = textwrap.indent(
+            textwrap.fill(clean(" ".join(finding.explanation.split())), width - 2), "  "
+        )
         console.print(text, markup=False)
         for command in finding.commands:
             # As it is, on one line: it is there to be copied.
-            console.print(f"    {command}", style="bold", markup=False, soft_wrap=True)
+            shown = clean(command)
+            console.print(f"    {shown}", style="bold", markup=False, soft_wrap=True)
+            if shown != command:
+                console.print(NOT_TO_BE_COPIED, style="red", markup=False, soft_wrap=True)
     console.print()
     counts = {s: sum(f.severity == s for f in findings) for s in (PROBLEM, WARNING)}
     if any(counts.values()):

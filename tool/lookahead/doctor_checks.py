@@ -19,6 +19,7 @@ from .doctor_commands import (
     default_again,
     install,
     is_preloaded,
+    of_the_command_line,
     preload_too,
     quote_identifier,
     restart,
@@ -502,7 +503,7 @@ def effective_io_concurrency(facts: Facts) -> Iterator[Finding]:
         "effective_io_concurrency is 0",
         "Index scans look ahead all the same, but bitmap heap scans, which the server reads"
         " ahead for by itself, do not.",
-        ("ALTER SYSTEM SET effective_io_concurrency = 16;", RELOAD),
+        set_to(facts, "effective_io_concurrency", 16),
     )
 
 
@@ -587,10 +588,28 @@ def _on_the_primary(command: str) -> str:
     return f"{command}  -- on the primary" if command.startswith(OF_CATALOGS) else command
 
 
+def _on_the_command_line(facts: Facts, finding: Finding) -> Finding:
+    """Have a finding say what only the server's command line can mend."""
+    told = [of_the_command_line(facts, command) for command in finding.commands]
+    wanted = [text for text in told if text is not None]
+    if not wanted:
+        return finding
+    others = [command for command, text in zip(finding.commands, told) if text is None]
+    if set(others) <= {RELOAD, restart(facts)}:
+        others = []
+    return replace(
+        finding,
+        explanation=f"{finding.explanation} The server's command line goes before ALTER SYSTEM:"
+        f" it has to say {' and '.join(wanted)}.",
+        commands=tuple(others),
+    )
+
+
 def examine(facts: Facts) -> list[Finding]:
     """Return every finding, the gravest first."""
     # On a server we do not support the rest would only mislead.
     found = list(version(facts)) or [finding for check in CHECKS for finding in check(facts)]
+    found = [_on_the_command_line(facts, finding) for finding in found]
     if facts.in_recovery:
         found = [
             replace(finding, commands=tuple(map(_on_the_primary, finding.commands)))

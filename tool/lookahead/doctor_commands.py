@@ -139,11 +139,22 @@ def set_to(facts: Facts, name: str, value: object) -> tuple[str, ...]:
     source = _source(facts, name)
     if source in ("client", "environment variable", "session"):
         return (f"SET {name} = {value};",)
-    if source == "command line":
-        return ()  # nothing that is set later goes before it
     if source in OF_ROLES:
         return (alter_place(_place_here(facts, source), f"SET {name} = {value}"),)
     return (f"ALTER SYSTEM SET {name} = {value};", RELOAD)
+
+
+ALTERS = re.compile(r"ALTER SYSTEM SET ([\w.]+) = (.*);")
+
+
+def of_the_command_line(facts: Facts, command: str) -> str | None:
+    """Return what the server's command line is to say, if it goes before this command."""
+    found = ALTERS.search(command)
+    if not found or _source(facts, found[1]) != "command line":
+        return None
+    # A list is one word there.
+    words = re.findall(r"'((?:[^']|'')*)'", found[2])
+    return f"{found[1]}={','.join(words) if words else found[2]}"
 
 
 def default_again(facts: Facts, name: str, default: str) -> tuple[str, ...]:

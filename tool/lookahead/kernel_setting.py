@@ -84,6 +84,14 @@ class KernelSetting:
         self.restore()
         atexit.unregister(self.restore)
 
+    def parse(self, text: str) -> int:
+        """Return the number that the kernel's text stands for; ValueError if for none."""
+        return int(text)
+
+    def format(self, number: int) -> str:
+        """Return what to write for a number."""
+        return str(number)
+
     def target(self, was: int) -> int:
         """Return the number to set where *was* was found."""
         return self.wanted
@@ -91,7 +99,7 @@ class KernelSetting:
     def _set(self, file: Path) -> None:
         # In this order: before we have the note another run may be at it.
         note = self._take_note()
-        now = int(file.read_text())
+        now = self.parse(file.read_text())
         left, _, boot = note.read().strip().partition(" ")
         # A run that was killed has left its value, and the note of the one before.
         self.was = int(left) if left.isdigit() and boot == boot_id() else now
@@ -100,8 +108,10 @@ class KernelSetting:
         note.truncate()
         note.write(f"{self.was} {boot_id()}")
         note.flush()
-        file.write_text(str(self.wanted))
-        found = int(file.read_text())
+        # Some refuse to be told what they do already.
+        if now != self.wanted:
+            file.write_text(self.format(self.wanted))
+        found = self.parse(file.read_text())
         if found != self.wanted:
             self.problem = f"{file} says {found} {self.unit} after {self.wanted} were written"
 
@@ -124,7 +134,8 @@ class KernelSetting:
             return
         if self.was is not None:
             with contextlib.suppress(OSError):
-                self._file.write_text(str(self.was))
+                if self.current() != self.was:
+                    self._file.write_text(self.format(self.was))
             if self.current() == self.was:
                 self._note.seek(0)
                 self._note.truncate()
@@ -134,7 +145,7 @@ class KernelSetting:
     def current(self) -> int | None:
         """Return the number of now."""
         try:
-            return int(self._file.read_text()) if self._file is not None else None
+            return self.parse(self._file.read_text()) if self._file is not None else None
         except (OSError, ValueError):
             return None
 

@@ -115,9 +115,12 @@ def replacing(target: Path) -> Iterator[Path]:
     """Give an empty folder that becomes `target` if the block succeeds.
 
     A run that is interrupted leaves the old folder, or none, but never half
-    of a new one.
+    of a new one.  What one that was killed has left is removed: who calls holds the
+    lock of these folders.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
+    for left in target.parent.glob(f".{target.name}-????????"):
+        shutil.rmtree(left, ignore_errors=True)
     fresh = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
     fresh.chmod(FOLDER_MODE)
     try:

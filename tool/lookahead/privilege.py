@@ -112,6 +112,8 @@ def give(place: Path) -> None:
     if account is None:
         return
     os.chown(place, account.uid, account.gid, follow_symlinks=False)
+    if place.is_symlink():
+        return
     for parent, folders, files in os.walk(place):
         for name in (*folders, *files):
             os.chown(Path(parent) / name, account.uid, account.gid, follow_symlinks=False)
@@ -120,15 +122,34 @@ def give(place: Path) -> None:
 def write(place: Path, text: str, *, append: bool = False, mode: int = 0o600) -> None:
     """Write a file of the unprivileged user's, in a folder of theirs.
 
-    Links are not followed: they could have root write, and give away, anything.
+    As that user: a link there, or in place of a folder above, could have root write,
+    and give away, anything.
     """
-    flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | (os.O_APPEND if append else os.O_TRUNC)
-    with os.fdopen(os.open(place, flags, mode), "w") as file:
-        os.fchmod(file.fileno(), mode)
-        account = unprivileged()
-        if account is not None:
-            os.fchown(file.fileno(), account.uid, account.gid)
-        file.write(text)
+    script = f'umask 077 && cat {">>" if append else ">"} "$1" && chmod {mode:o} "$1"'
+    done = subprocess.run(
+        ["sh", "-c", script, "sh", str(place)],
+        check=False, cwd="/", input=text, text=True, stderr=subprocess.PIPE, **as_user(),
+    )  # fmt: skip
+    if done.returncode:
+        raise LookaheadError(f"{place} cannot be written: {done.stderr.strip()}")
+
+
+def working_folder(pid: int) -> Path:
+    """Return the folder that a process of the unprivileged user's works in; OSError if none.
+
+    In most containers root may not look, but that user may.
+    """
+    link = Path(f"/proc/{pid}/cwd")
+    try:
+        return link.readlink()
+    except PermissionError:
+        done = subprocess.run(
+            ["readlink", str(link)],
+            check=False, cwd="/", capture_output=True, text=True, **as_user(),
+        )  # fmt: skip
+        if done.returncode:
+            raise
+        return Path(done.stdout.removesuffix("\n"))
 
 
 def require_readable(place: Path, what: str) -> None:

@@ -25,7 +25,7 @@ from .errors import LookaheadError
 COMPARABLE = (
     "definition.build", "metadata.commit", "metadata.command", "metadata.pairs",
     "metadata.machine.load_average", "metadata.read_ahead", "metadata.huge_pages",
-    "metadata.extension",
+    "metadata.memory_reporting", "metadata.page_out", "metadata.extension",
 )  # fmt: skip
 
 DETAILS = ("waits ms", "blocks read", "server CPU ms", "wasted", "depth")
@@ -260,7 +260,8 @@ def header_text(result: dict[str, Any]) -> str:
         f"at least {min((c['pairs'] for c in result['cells'] if 'pairs' in c), default=0)}"
         " pairs of runs",
     ]
-    lines += [meta[name]["text"] for name in ("read_ahead", "huge_pages") if name in meta]
+    settings = ("read_ahead", "huge_pages", "memory_reporting", "page_out")
+    lines += [meta[name]["text"] for name in settings if name in meta]
     lines += [f"note: {note}" for note in result["notes"]]
     return "\n".join(lines)
 

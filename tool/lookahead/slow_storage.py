@@ -147,9 +147,10 @@ def servers_in(place: Path) -> list[int]:
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            where = str((process / "cwd").readlink())
-            name = (process / "comm").read_text().strip()
-            if name == "postgres" and (where == str(place) or where.startswith(f"{place}/")):
+            if (process / "comm").read_text().strip() != "postgres":
+                continue
+            where = str(privilege.working_folder(int(process.name)))
+            if where == str(place) or where.startswith(f"{place}/"):
                 found.append(int(process.name))
     return found
 

@@ -287,7 +287,7 @@ def main(plan: Plan) -> int:
     everything: list[Server] = []
     if set(plan.suites) - {"tool"}:
         everything = servers.available()
-        chosen = [servers.by_name(name) for name in plan.servers] or everything
+        chosen = [servers.by_name(name) for name in plan.servers] or by_default(everything, plan)
     if plan.valgrind:
         chosen = [server for server in chosen if valgrind.can_run(server)]
         if not chosen:
@@ -309,6 +309,21 @@ def main(plan: Plan) -> int:
         lanes.append(ToolLane(plan, run.folder))
     run.lanes(lanes)
     return run.summary()
+
+
+def by_default(everything: list[Server], plan: Plan) -> list[Server]:
+    """Return the servers to test if none is named: all, but for some releases.
+
+    Those that are built from source beside the same with assertions are for benchmarks.
+    """
+    names = {server.name for server in everything}
+    return [
+        server
+        for server in everything
+        if "release" in plan.build_kinds
+        or server.name != f"{server.major}-release"
+        or f"{server.major}-assert" not in names
+    ]
 
 
 def build_servers(plan: Plan) -> None:

@@ -17,6 +17,7 @@ from .report import Table, count
 from .top_chart import History
 from .top_rates import Figures, Rates
 from .top_sample import Missing, Row, Sample
+from .visit import clean
 
 # Blanks between two columns.
 GAP = 2
@@ -400,11 +401,6 @@ def narrow(table: Table, size: Size) -> None:
 def cut(text: str, width: int, size: Size) -> str:
     mark = "..." if size.ascii_only else "…"
     return text if cell_len(text) <= width else set_cell_size(text, width - len(mark)) + mark
-
-
-def clean(text: str) -> str:
-    """Replace what would control the terminal: names and queries may hold anything."""
-    return "".join(c if c.isprintable() else "?" for c in text)
 
 
 def drop_details(table: Table) -> None:

@@ -53,3 +53,8 @@ def connect(dsn: str | None, name: str) -> Connection:
     # A plan that outlives ALTER EXTENSION would fail, and poolers keep none.
     connection.prepare_threshold = None
     return connection
+
+
+def clean(text: str) -> str:
+    """Replace what would control the terminal: names and queries may hold anything."""
+    return "".join(c if c.isprintable() else "?" for c in text)

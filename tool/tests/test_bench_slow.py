@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from lookahead import bench_index_scan, bench_io_service, bench_leaf, slow_storage
-from lookahead.bench_session import Options, definition_of, delayed_groups
+from lookahead.bench_session import Options, Tuned, definition_of, delayed_groups
 from lookahead.errors import LookaheadError, UsageError
 
 POSSIBLE = ("random", "matrix")
@@ -45,7 +45,7 @@ def test_runs_of_another_storage_are_others() -> None:
         only=None, pairs=None, output=None, match=None, quick=True, resume=False,
         markdown=False, huge_pages=False, extension=False,
     )  # fmt: skip
-    disk = definition_of(options, scale, None)
-    slow = definition_of(dataclasses.replace(options, read_delay_us=1000), scale, None)
+    disk = definition_of(options, scale, Tuned())
+    slow = definition_of(dataclasses.replace(options, read_delay_us=1000), scale, Tuned())
     assert disk != slow
     assert slow["read_delay_us"] == 1000

@@ -13,6 +13,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from lookahead import cluster as cluster_module
 from lookahead import paths, privilege
 from lookahead.cluster import OWNER_LOCK, TEMP_PREFIX, Cluster
 from lookahead.errors import LookaheadError
@@ -97,10 +98,21 @@ def test_data_directory_of_ones_own(embedded: Server, readable: Path) -> None:
 
 
 @pytest.mark.parametrize("relations", [None, ["big"]])
-def test_cold(embedded: Server, relations: list[str] | None) -> None:
+@pytest.mark.parametrize("how", ["drop_caches", "fadvise"])
+def test_cold(
+    embedded: Server,
+    relations: list[str] | None,
+    how: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # Not the machine's: others run tests beside this one.
+    switch = tmp_path / ("missing/switch" if how == "fadvise" else "switch")
+    monkeypatch.setattr(cluster_module, "DROP_CACHES", switch)
     with Cluster(embedded, preload=False) as cluster:
         cluster.psql("CREATE TABLE big AS SELECT generate_series(1, 10000) AS i")
-        assert cluster.cold(relations) in ("drop_caches", "fadvise")
+        assert cluster.cold(relations) == how
+        assert switch.exists() == (how == "drop_caches")
         with cluster.connect() as connection:
             connection.execute("SET track_io_timing = on")
             plan = connection.execute(
@@ -192,6 +204,41 @@ def test_a_link_to_a_server_of_somebody_else(embedded: Server, plain: Cluster) -
         assert place.exists()
     finally:
         shutil.rmtree(place)
+
+
+def test_where_root_may_not_look(
+    plain: Cluster, monkeypatch: pytest.MonkeyPatch, readable: Path
+) -> None:
+    """In a container root may lack the privilege to see where others' processes work."""
+
+    def refused(self: Path) -> Path:
+        raise PermissionError(f"{self}")
+
+    monkeypatch.setattr(Path, "readlink", refused)
+    pid = int((plain.data / "postmaster.pid").read_text().split()[0])
+    assert privilege.working_folder(pid) == plain.data
+    privilege.give(readable)
+    with Cluster(plain.server, preload=False, data=readable / "data") as cluster:
+        cluster.restart()
+        assert cluster.psql("SELECT 1") == "1\n"
+    assert not (readable / "data" / "postmaster.pid").exists()
+
+
+def test_a_link_in_place_of_the_data_directory(readable: Path, tmp_path: Path) -> None:
+    """Root writes nothing where such a link leads, and gives nothing away there."""
+    (tmp_path / "kept").write_text("root's")
+    owner = (tmp_path / "kept").stat().st_uid
+    privilege.give(readable)
+    (readable / "data").symlink_to(tmp_path)
+    tmp_path.chmod(0o755)
+    privilege.give(readable / "data")
+    assert (tmp_path / "kept").stat().st_uid == owner
+    if privilege.unprivileged() is not None:
+        with pytest.raises(LookaheadError, match="cannot be written"):
+            privilege.write(readable / "data" / "new", "text")
+    privilege.write(readable / "file", "text\n", mode=0o640)
+    privilege.write(readable / "file", "more\n", append=True)
+    assert (readable / "file").read_text() == "text\nmore\n"
 
 
 def test_a_number_that_is_another_process_s_by_now(embedded: Server, readable: Path) -> None:

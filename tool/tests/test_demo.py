@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import cast
 
 import pytest
@@ -10,7 +11,7 @@ from lookahead.bench_result import LOOKAHEAD, STOCK
 from lookahead.cluster import Cluster
 from lookahead.demo import conclusions, faults
 from lookahead.demo_data import QUICK
-from lookahead.demo_queries import QUERIES, Query
+from lookahead.demo_queries import QUERIES, Query, judge
 from lookahead.demo_run import DemoRunner, Outcome, Run, without_planning
 
 QUERY = next(query for query in QUERIES if query.name == "cached")
@@ -126,3 +127,55 @@ def test_what_chance_may_have_done_is_done_again(
     assert [len(outcomes[0].runs[arm]) for arm in (STOCK, LOOKAHEAD)] == [runs, runs]
     assert (outcomes[0].verdict == "faster") == bool(issued)
     assert outcomes[0].verdict != "slower"
+
+
+NINE = [float(ms) for ms in range(100, 109)]
+
+
+@pytest.mark.parametrize(
+    ("stock", "lookahead", "verdict"),
+    [
+        # One stray run of nine does not hide a third, nor do two make up for it.
+        ([*NINE[:8], 60], [70.0] * 9, "faster"),
+        ([*NINE[:7], 60, 60], [70.0] * 9, "cannot tell"),
+        ([70.0] * 9, [*NINE[:8], 60], "slower"),
+        # Of four all have to say the same.
+        ([100.0, 101, 102, 103], [70.0, 71, 72, 73], "faster"),
+        ([100.0, 101, 102, 69], [70.0, 71, 72, 73], "cannot tell"),
+        # Each pair for itself: the machine may be slower in one of them.
+        ([100.0, 200, 100, 200], [70.0, 140, 70, 140], "faster"),
+    ],
+)
+def test_more_than_three_pairs(stock: list[float], lookahead: list[float], verdict: str) -> None:
+    assert judge(stock, lookahead) == verdict
+
+
+class Counted(DemoRunner):
+    """Runs nothing; the second arm takes what it is told."""
+
+    def __init__(self, ratios: dict[str, list[float]]) -> None:
+        self.ratios = ratios
+
+    def run(self, query: Query, arm: str) -> Run:
+        done = self.ratios[query.name]
+        factor = 1.0
+        if arm == LOOKAHEAD:
+            factor = done.pop(0) if len(done) > 1 else done[0]
+        return Run(100 * factor, 0.0, 0, "same", ["same"], "dropped", {"blocks_issued": 1})
+
+
+def test_what_is_doubtful_is_run_to_the_end() -> None:
+    """Slower runs, too; and not only until they say what is wanted."""
+    queries = QUERIES[:3]
+    ratios = {
+        queries[0].name: [0.5],
+        queries[1].name: [1.5],
+        # Cannot tell after three, no difference after four.
+        queries[2].name: [1.3, 0.9, 1.2, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0],
+    }
+    outcomes, made = Counted(ratios).measure(
+        queries, 3, most=9, deadline=time.monotonic() + 1e6, advance=lambda _: None
+    )
+    assert made == 3
+    assert [found.pairs for found in outcomes] == [3, 9, 9]
+    assert [found.verdict for found in outcomes] == ["faster", "slower", "no difference"]

@@ -316,6 +316,29 @@ def test_switched_off(source: str, first: str | None) -> None:
     finding = only(examine(given), "switched-off")
     assert finding.severity == PROBLEM
     assert (finding.commands or (None,))[0] == first
+    assert ("pg_lookahead.enabled=on" in finding.explanation) == (source == "command line")
+
+
+def test_what_the_command_line_says() -> None:
+    """ALTER SYSTEM would change nothing, however often the server is restarted."""
+    given = facts(loaded=False)
+    given.settings["shared_preload_libraries"] = Setting("auto_explain", "command line")
+    finding = only(examine(given), "library-not-loaded")
+    assert finding.commands == ()
+    assert "shared_preload_libraries=auto_explain,pg_lookahead." in finding.explanation
+    given = facts()
+    given.settings["effective_io_concurrency"] = Setting("0", "command line")
+    assert only(examine(given), "no-io-concurrency").commands == ()
+
+
+def test_where_the_limit_of_reads_comes_from() -> None:
+    given = facts()
+    for source, command in (
+        ("user", 'ALTER ROLE "postgres" SET effective_io_concurrency = 16;'),
+        ("configuration file", "ALTER SYSTEM SET effective_io_concurrency = 16;"),
+    ):
+        given.settings["effective_io_concurrency"] = Setting("0", source)
+        assert only(examine(given), "no-io-concurrency").commands[0] == command
 
 
 @pytest.mark.parametrize(
@@ -967,6 +990,18 @@ def test_every_finding_can_be_shown(capsys: pytest.CaptureFixture[str]) -> None:
     shown = capsys.readouterr().out
     assert "ALTER SYSTEM SET effective_io_concurrency = 16;" in shown
     assert "0 problem(s), 1 warning(s)" in shown
+
+
+def test_names_that_would_control_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    entry = RoleSetting("shop\x1b]0;owned\x07", None, "pg_lookahead.enabled", "off")
+    given = facts(database_bytes=1, role_settings=(entry,))
+    found = examine(given)
+    assert any("\x1b" in command for finding in found for command in finding.commands)
+    doctor.show(given, found)
+    shown = capsys.readouterr().out
+    assert all(c.isprintable() or c == "\n" for c in shown)
+    assert "do not copy it" in shown
+    assert "shop?]0;owned?" in shown
 
 
 def test_standby() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -159,6 +160,8 @@ def test_folder_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:
         (fresh / "second").touch()
         raise ValueError("broken")
     assert [file.name for file in target.iterdir()] == ["first"]
+    # A run that was killed has left one.
+    Path(tempfile.mkdtemp(prefix=".target-", dir=tmp_path)).joinpath("half").touch()
     with paths.replacing(target) as fresh:
         (fresh / "third").touch()
     assert [file.name for file in target.iterdir()] == ["third"]

@@ -295,3 +295,18 @@ def test_runs_that_begin_at_once_have_folders_of_their_own(tmp_path: Path) -> No
     made = [testing._make_own(tmp_path / "20260101T000000") for _ in range(3)]
     assert len(set(made)) == 3
     assert all(place.is_dir() for place in made)
+
+
+def test_releases_beside_assertions_are_for_benchmarks() -> None:
+    def server(name: str) -> Server:
+        major, kind = name.split("-")
+        return Server(name, int(major), major, Path(name), Path(name), kind == "assert", False)
+
+    here = [server(name) for name in ("18-release", "18-assert", "17-release", "15-debian")]
+
+    def chosen(*kinds: str) -> list[str]:
+        plan = testing.Plan(servers=[], suites=("regress",), build_kinds=kinds)
+        return [found.name for found in testing.by_default(here, plan)]
+
+    assert chosen() == chosen("assert") == ["18-assert", "17-release", "15-debian"]
+    assert chosen("assert", "release") == [found.name for found in here]
