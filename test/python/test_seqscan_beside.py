@@ -53,6 +53,10 @@ def test_statistics(tables: Cluster) -> None:
         " JOIN pg_statio_user_tables USING (relid) WHERE pg_stat_user_tables.relname = 'long'"
     )
     found = []
+    # What tests before have added and left empty the planner looks for in the free space
+    # map, once in 10 ms, in pages that ANALYZE has not counted.
+    with connect(tables) as connection:
+        connection.execute("ANALYZE long")
     for enabled in (False, True):
         with connect(tables) as connection:
             scanning(connection, enabled=enabled)
@@ -65,8 +69,10 @@ def test_statistics(tables: Cluster) -> None:
             assert (change.blocks_issued > 0) == enabled
             connection.execute("SELECT pg_stat_force_next_flush()")
             found.append(rows(connection, statistics))
+            blocks = blocks_of(connection, "long")
     assert found[0] == found[1]
-    assert found[0][0][0] >= 3
+    scans, _, counted = found[0][0]
+    assert (scans, counted) == (3, 3 * blocks)
 
 
 def test_explain(tables: Cluster) -> None:
