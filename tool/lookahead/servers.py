@@ -206,6 +206,13 @@ def available() -> list[Server]:
     return sorted(servers, key=lambda server: (-server.major, server.name != "18-embedded"))
 
 
+def _known() -> list[str]:
+    """The names that by_name() takes here; finding them out fetches nothing."""
+    there = [debian(major) for major in MAJORS]
+    there += [source(major, kind) for major in MAJORS for kind in KINDS]
+    return sorted({"18-embedded", "16-wheel", *(server.name for server in there if server)})
+
+
 def by_name(name: str) -> Server:
     """Return the server of this name, or that this pg_config belongs to.
 
@@ -231,6 +238,5 @@ def by_name(name: str) -> Server:
         if found is None and int(major) in source_build.SUITES:
             raise LookaheadError(f"{name} is not built yet: ./lookahead test --build-servers")
     if found is None:
-        known = ", ".join(server.name for server in available())
-        raise UsageError(f'there is no server "{name}"; there are: {known}')
+        raise UsageError(f'there is no server "{name}"; there are: {", ".join(_known())}')
     return found

@@ -104,8 +104,15 @@ def test_assertions_are_seen() -> None:
 
 
 @pytest.mark.parametrize("name", ["19-embedded", "18-nonsense", "nonsense", "18", ""])
-def test_unknown_names(name: str) -> None:
-    with pytest.raises(UsageError, match="no server"):
+def test_unknown_names(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are told from others without fetching anything."""
+
+    def fetched(*_: object, **__: object) -> None:
+        raise AssertionError("something was fetched")
+
+    monkeypatch.setattr("lookahead.installs.wheel", fetched)
+    monkeypatch.setattr(servers, "embedded", fetched)
+    with pytest.raises(UsageError, match="no server .* there are: .*18-embedded"):
         servers.by_name(name)
 
 
