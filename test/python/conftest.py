@@ -45,6 +45,8 @@ CONF = {
     # Whatever hangs is to fail.
     "statement_timeout": "60s",
     "pg_lookahead.start_after": "0",
+    # What was read for a scan may be lost, and wasted, if the scan gets no processor for longer.
+    "pg_lookahead.protect_time": "60s",
 }
 
 NewCluster = Callable[..., Cluster]
@@ -184,6 +186,11 @@ def shared_clusters(new_cluster: NewCluster) -> Callable[[str | None], Cluster]:
     return get
 
 
+def log_may_have(request: pytest.FixtureRequest) -> list[str]:
+    """Return what the test's marks allow in the log."""
+    return [mark.args[0] for mark in request.node.iter_markers("log_may_have")]
+
+
 @pytest.fixture
 def cluster(
     request: pytest.FixtureRequest, shared_clusters: Callable[[str | None], Cluster]
@@ -193,6 +200,5 @@ def cluster(
     if "variant" in request.fixturenames:
         variant = request.getfixturevalue("variant")
     found = shared_clusters(variant.io_method if variant else None)
-    marks = request.node.iter_markers("log_may_have")
-    with LogWatch(found, allowed=[mark.args[0] for mark in marks]):
+    with LogWatch(found, allowed=log_may_have(request)):
         yield found

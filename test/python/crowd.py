@@ -19,7 +19,7 @@ SECONDS = 9
 
 # Each does its work so often, and all go on for longer if one needs it.
 ROUNDS = 3
-MOST_SECONDS = 180
+MOST_SECONDS = 300
 
 # What concurrent maintenance may answer, with or without look-ahead.
 ACCEPTED = (psycopg.errors.DeadlockDetected, psycopg.errors.LockNotAvailable)
@@ -37,6 +37,7 @@ class Workers:
         self.failures: list[BaseException] = []
         self.done: dict[str, int] = {}
         self.changes: list[Change] = []
+        self.wanted: list[Callable[[], bool]] = []
         self.threads: list[threading.Thread] = []
 
     def add(self, name: str, body: Body, **conf: object) -> None:
@@ -45,10 +46,16 @@ class Workers:
         self.threads.append(thread)
         thread.start()
 
+    def want(self, condition: Callable[[], bool]) -> None:
+        """Go on until this is so, if it takes no longer than all may take."""
+        self.wanted.append(condition)
+
     def _is_over(self) -> bool:
         seconds = time.monotonic() - self.start
         if self.failures or seconds >= MOST_SECONDS:
             return True
+        if not all(condition() for condition in self.wanted):
+            return False
         return seconds >= SECONDS and all(n >= ROUNDS for n in list(self.done.values()))
 
     def _run(self, name: str, body: Body, conf: dict[str, object]) -> None:

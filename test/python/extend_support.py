@@ -177,7 +177,7 @@ LOADS_OF_ONE_TABLE = {
     "truncated": f"{CREATE}; INSERT INTO {{}} VALUES (1, 'x'); BEGIN; TRUNCATE {{}};"
     " INSERT INTO {} SELECT * FROM source; COMMIT",
     "update": f"{CREATE}; INSERT INTO {{}} SELECT * FROM source; UPDATE {{}} SET a = a + 1;"
-    " VACUUM {}; INSERT INTO {} SELECT * FROM source",
+    " VACUUM (FREEZE) {}; INSERT INTO {} SELECT * FROM source",
 }
 
 

@@ -32,17 +32,23 @@ VACUUM (FREEZE) maintained
 """
 
 SLOW = """
-CREATE FUNCTION slow(i int) RETURNS int LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS
- 'BEGIN IF i % 500 = 0 THEN PERFORM pg_sleep(0.012); END IF; RETURN i; END';
-CREATE FUNCTION slow_until_seen(i int) RETURNS int LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
+CREATE FUNCTION {}(i int) RETURNS int LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
 BEGIN
     IF i % 500 = 0 THEN
-        PERFORM pg_sleep(CASE WHEN EXISTS (SELECT FROM public.pg_stat_lookahead_owners)
-                              THEN 0.012 ELSE 0.1 END);
+        PERFORM pg_sleep({});
     END IF;
     RETURN i;
 END $$
 """
+
+# For how many seconds such a function sleeps each time.
+UNTIL_SEEN = "CASE WHEN EXISTS (SELECT FROM public.pg_stat_lookahead_owners) THEN {} ELSE 0.1 END"
+SLOW_FUNCTIONS = {
+    "slow": "0.012",
+    "slow_until_seen": UNTIL_SEEN.format("0.012"),
+    # To be cancelled then.
+    "endless_once_seen": UNTIL_SEEN.format("60"),
+}
 
 SLOW_VACUUM = "SET vacuum_cost_delay = '5ms'; SET vacuum_cost_limit = 200"
 
@@ -60,7 +66,8 @@ def cluster_with_direct_io(own_cluster: NewCluster, server: Server) -> Cluster:
 def setup(connection: Connection) -> None:
     script(connection, SETUP)
     connection.execute("CREATE EXTENSION IF NOT EXISTS pg_lookahead")
-    connection.execute(SLOW)
+    for name, seconds in SLOW_FUNCTIONS.items():
+        connection.execute(SLOW.format(name, seconds))
 
 
 def owners(connection: Connection) -> int:
@@ -78,16 +85,19 @@ def scans(connection: Connection, table: str = "maintained") -> tuple[int, int, 
 
 
 def rest(connection: Connection) -> None:
-    """Wait until nothing is followed, and all is reported."""
-    waiting = (
-        "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'pg_lookahead watcher'"
-        " AND wait_event_type = 'Extension'"
+    """Wait until nothing is followed, all is reported, and no resolver has a snapshot."""
+    processes = (
+        "SELECT count(*) FILTER (WHERE backend_type = 'pg_lookahead watcher'"
+        "                          AND wait_event_type = 'Extension') = 1"
+        "   AND count(*) FILTER (WHERE backend_type = 'pg_lookahead resolver') = 0"
+        "  FROM pg_stat_activity"
     )
     # An owner ends before the watcher reports, and begins before it waits.
     wait_for(
         lambda: (
-            owners(connection) == 0 and value(connection, waiting) == 1 and owners(connection) == 0
-        )
+            owners(connection) == 0 and value(connection, processes) and owners(connection) == 0
+        ),
+        60,
     )
 
 

@@ -99,6 +99,15 @@ def all_up(connection: Connection) -> None:
     until(connection, f"(SELECT count(pid) = {WORKERS} FROM pg_stat_lookahead_io)")
 
 
+def until_left(connection: Connection, database: str) -> None:
+    """Wait for sessions of a database that were closed: they may not have ended yet."""
+    until(
+        connection,
+        "NOT EXISTS (SELECT FROM pg_stat_activity"
+        f" WHERE datname = '{database}' AND backend_type = 'client backend')",
+    )
+
+
 def serving(connection: Connection, **more: object) -> None:
     settings(connection, **{**INDEX_SCANS, "pg_lookahead.method": "worker", **more})
     until_served(connection)

@@ -70,6 +70,8 @@ def churn(connection: Connection, choice: random.Random) -> None:
 
 
 def maintain(connection: Connection, choice: random.Random) -> None:
+    # REINDEX CONCURRENTLY waits for the transactions of those who scan, of several statements.
+    settings(connection, statement_timeout="150s")
     connection.execute(
         choice.choice(
             (

@@ -70,7 +70,12 @@ WORKER = "pg_lookahead index space"
 @pytest.fixture(scope="module")
 def built(own_cluster: NewCluster) -> Iterator[Cluster]:
     cluster = own_cluster(
-        {"shared_buffers": "64MB", "max_wal_size": "2GB", "maintenance_work_mem": "64MB"}
+        {
+            "shared_buffers": "64MB",
+            "max_wal_size": "2GB",
+            "maintenance_work_mem": "64MB",
+            "statement_timeout": "240s",
+        }
     )
     has_extension(cluster, "amcheck")
     with slow_tablespace(cluster, allocate_us=ALLOCATE_US):
@@ -200,6 +205,25 @@ BUILDS = {
 MAIN_BUILDS = ("create", "concurrently", "reindex concurrently", "reindex table", "gin")
 
 
+def build(
+    cluster: Cluster, connection: Connection, statements: str, indexes: list[str], *, builds: int
+) -> tuple[list[int], int]:
+    """Build and drop indexes; return their sizes, and the pages made by workers for so many."""
+    before = counters(connection)
+    script(connection, statements)
+    after = counters(connection)
+    tidy(cluster, connection, *indexes)
+    sizes = [value(connection, f"SELECT pg_relation_size('{i}')") for i in indexes]
+    for index in indexes:
+        if value(connection, f"SELECT relam FROM pg_class WHERE relname = '{index}'") == 403:
+            sound(connection, index)
+    script(connection, DROP)
+    assert after["builds"] - before["builds"] == builds
+    assert after["errors"] == before["errors"]
+    assert after["busy"] == before["busy"]
+    return sizes, after["pages"] - before["pages"]
+
+
 @pytest.mark.parametrize(
     "name",
     [
@@ -209,32 +233,21 @@ MAIN_BUILDS = ("create", "concurrently", "reindex concurrently", "reindex table"
 )
 def test_same_as_without(built: Cluster, connection: Connection, name: str) -> None:
     statements, indexes, builds = BUILDS[name]
-    sizes = []
-    for setting in ("0", "256kB"):
-        connection.execute(f"SET pg_lookahead.index_extend_size = '{setting}'")
-        before = counters(connection)
-        script(connection, statements)
-        after = counters(connection)
-        tidy(built, connection, *indexes)
-        sizes.append([value(connection, f"SELECT pg_relation_size('{i}')") for i in indexes])
-        for index in indexes:
-            if value(connection, f"SELECT relam FROM pg_class WHERE relname = '{index}'") == 403:
-                sound(connection, index)
-        script(connection, DROP)
-        assert after["builds"] - before["builds"] == (builds if setting != "0" else 0)
-        assert after["errors"] == before["errors"]
-        assert after["busy"] == before["busy"]
-        large = sum(sizes[-1]) > 1 << 20
-        if setting == "0":
-            assert after["pages"] == before["pages"]
-        elif large:
-            fills = 2 if "reindex" in name else 1
-            pages = after["pages"] - before["pages"]
-            # What the build has added before the worker came to it is not counted.
-            assert pages * BLOCK > fills * sum(sizes[-1]) * 5 // 8
-    # Pages of these are split, or where they go is decided, by chance.
-    if name not in ("gist", "spgist"):
-        assert sizes[0] == sizes[1]
+    connection.execute("SET pg_lookahead.index_extend_size = 0")
+    stock, pages = build(built, connection, statements, indexes, builds=0)
+    assert pages == 0
+    connection.execute("SET pg_lookahead.index_extend_size = '256kB'")
+    fills = 2 if "reindex" in name else 1
+    # What the build has added before the worker came to it is not counted; and it may
+    # have been kept waiting for a processor.
+    for _ in range(5):
+        sizes, pages = build(built, connection, statements, indexes, builds=builds)
+        # Pages of these are split, or where they go is decided, by chance.
+        if name not in ("gist", "spgist"):
+            assert sizes == stock
+        if sum(sizes) <= 1 << 20 or pages * BLOCK > fills * sum(sizes) * 5 // 8:
+            return
+    raise AssertionError(f"only {pages} pages were made for {sizes}")
 
 
 ALTERED = """
@@ -258,15 +271,19 @@ ALTERS = {
 def test_alter_table(built: Cluster, connection: Connection, name: str) -> None:
     """Space is made for indexes that are built, not for those that are kept or come later."""
     actions, parallel, builds = ALTERS[name]
-    script(connection, ALTERED)
     connection.execute(f"SET max_parallel_maintenance_workers = {parallel}")
-    before = counters(connection)
-    connection.execute(f"ALTER TABLE altered {actions}")
-    after = counters(connection)
-    assert after["builds"] == before["builds"] + builds
+    # A worker that comes too late to a short build makes nothing.
+    for _ in range(5):
+        script(connection, f"DROP TABLE IF EXISTS altered; {ALTERED}")
+        before = counters(connection)
+        connection.execute(f"ALTER TABLE altered {actions}")
+        after = counters(connection)
+        assert after["builds"] == before["builds"] + builds
+        assert after["errors"] == before["errors"]
+        tidy(built, connection, "altered_a", "altered_c")
+        if builds == 0 or after["pages"] > before["pages"]:
+            break
     assert (after["pages"] > before["pages"]) == (builds > 0)
-    assert after["errors"] == before["errors"]
-    tidy(built, connection, "altered_a", "altered_c")
     sound(connection, "altered_a")
     sound(connection, "altered_c")
 
@@ -432,27 +449,33 @@ def test_files_that_are_to_be_written(built: Cluster, connection: Connection) ->
     finally:
         connection.execute("ALTER SYSTEM RESET file_extend_method")
         connection.execute("SELECT pg_reload_conf()")
+        until(connection, "current_setting('file_extend_method') <> 'write_zeros'", 30)
 
 
 @pytest.mark.parametrize("how", ["pg_cancel_backend", "pg_terminate_backend"])
 @pytest.mark.parametrize("kind", ["", "CONCURRENTLY"])
 def test_interrupted(built: Cluster, connection: Connection, how: str, kind: str) -> None:
-    failures = []
     other = connect(built)
     pid = other.info.backend_pid
 
-    def build() -> None:
+    failures = []
+
+    def build_again_and_again() -> None:
         try:
-            other.execute(f"CREATE INDEX {kind} made ON source (c, b)")
+            while True:
+                other.execute(f"CREATE INDEX {kind} made ON source (c, b)")
+                other.execute("DROP INDEX made")
         except psycopg.Error as error:
             failures.append(error)
 
-    thread = threading.Thread(target=build)
-    thread.start()
-    a_worker(built)
-    assert value(connection, f"SELECT {how}({pid})")
-    thread.join()
-    assert failures
+    with at_work(build_again_and_again):
+        # One that comes between two statements cancels nothing.
+        while not failures:
+            a_worker(built)
+            assert value(connection, f"SELECT {how}({pid})")
+            end = time.monotonic() + 30
+            while not failures and time.monotonic() < end:
+                time.sleep(0.01)
     no_worker(built)
     other.close()
     script(connection, DROP)
@@ -481,6 +504,7 @@ def test_writers(built: Cluster, connection: Connection) -> None:
         with connect(built) as other:
             while not over.is_set():
                 other.execute("INSERT INTO busy SELECT * FROM source LIMIT 50")
+                over.wait(0.02)
 
     with at_work(write, write):
         try:
@@ -508,8 +532,8 @@ def counted_at_the_second_file(built: Cluster, connection: Connection) -> tuple[
         connection.execute("CREATE INDEX made ON wide (a, c) WITH (fillfactor = 10)")
 
     with connect(built) as other:
-        with at_work(build):
-            end = time.monotonic() + 300
+        with at_work(build, seconds=900):
+            end = time.monotonic() + 900
             while set(built.data.glob(second_files)) <= others:
                 assert time.monotonic() < end, "the index does not come to a second file"
                 time.sleep(0.01)
@@ -518,6 +542,7 @@ def counted_at_the_second_file(built: Cluster, connection: Connection) -> tuple[
 
 
 @pytest.mark.thorough
+@pytest.mark.timeout(2400)
 def test_end_of_a_file(built: Cluster, connection: Connection) -> None:
     """An index of more than 1 GB is a row of files."""
     connection.execute("CREATE TABLE wide (a int, c text)")
@@ -563,10 +588,15 @@ def _no_space(cluster: Cluster) -> None:
         connection.execute(MEDIUM)
         connection.execute("SET default_tablespace = slow")
         before = counters(connection)
-        connection.execute("CREATE INDEX made ON source (a)")
-        after = counters(connection)
+        # A worker that comes when the index is built asks for nothing.
+        for _ in range(5):
+            connection.execute("DROP INDEX IF EXISTS made")
+            connection.execute("CREATE INDEX made ON source (a)")
+            after = counters(connection)
+            assert after["pages"] == before["pages"]
+            if after["errors"] > before["errors"]:
+                break
         assert after["errors"] == before["errors"] + 1
-        assert after["pages"] == before["pages"]
         sound(connection, "made")
         with pytest.raises(psycopg.Error, match="could not extend file"):
             connection.execute("CREATE INDEX made_2 ON source (c, a) WITH (fillfactor = 20)")
@@ -574,10 +604,13 @@ def _no_space(cluster: Cluster) -> None:
         # With steps that are small enough there is room for some.
         connection.execute("SET pg_lookahead.index_extend_size = '128kB'")
         before = counters(connection)
-        with pytest.raises(psycopg.Error, match="could not extend file"):
-            connection.execute("CREATE INDEX made_2 ON source (c, a) WITH (fillfactor = 20)")
+        for _ in range(5):
+            with pytest.raises(psycopg.Error, match="could not extend file"):
+                connection.execute("CREATE INDEX made_2 ON source (c, a) WITH (fillfactor = 20)")
+            no_worker(cluster)
+            if counters(connection)["pages"] > before["pages"]:
+                break
         assert counters(connection)["pages"] > before["pages"]
-        no_worker(cluster)
         sound(connection, "made")
         assert value(connection, "SELECT count(*) FROM source WHERE a > 0") == MEDIUM_ROWS
 

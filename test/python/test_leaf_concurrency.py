@@ -218,7 +218,8 @@ def test_changes_of_the_index(own_cluster: NewCluster, server: Server, which: in
         connection.execute("SELECT pg_stat_lookahead_reset()")
     deleter = Deleter()
     with LogWatch(cluster, allowed=['terminating background worker "parallel worker"']):
-        workers = Workers(cluster, statement_timeout="60s")
+        workers = Workers(cluster, statement_timeout="180s")
+        workers.want(lambda: deleter.deleted > 0)
         methods = ["advice", "aio"] if io_method else ["advice", "worker"]
         for i, method in enumerate(methods):
             workers.add(f"scan {i} {method}", scan, pg_lookahead__method=method)

@@ -133,7 +133,7 @@ def test_cancel(tables: Cluster, variant: Variant, name: str) -> None:
         )
         time.sleep(0.3)
         value(other, "SELECT pg_cancel_backend(%s)", (pid,))
-        thread.join(30)
+        thread.join(90)
         assert not thread.is_alive()
         assert isinstance(failed[0], psycopg.errors.QueryCanceled)
         check_afterwards(tables, connection, case)
@@ -275,7 +275,7 @@ def test_concurrent_statements(tables: Cluster, variant: Variant, statement: str
             found += rows(connection, "FETCH 900 FROM c")
         found += rows(connection, "FETCH ALL FROM c")
         connection.execute("COMMIT")
-        thread.join(30)
+        thread.join(90)
         assert not thread.is_alive()
         assert not failed
         assert found == [(k,) for k in range(12000, 0, -1)]

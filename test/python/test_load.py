@@ -24,6 +24,7 @@ from support import (
     rows,
     script,
     settings,
+    until,
     value,
 )
 
@@ -239,11 +240,7 @@ def test_reload_of_the_configuration(own_cluster: NewCluster) -> None:
         connection.execute("ALTER SYSTEM SET pg_lookahead.max_distance = 16")
         connection.execute("ALTER SYSTEM SET pg_lookahead.method = 'none'")
         connection.execute("SELECT pg_reload_conf()")
-        for _ in range(50):
-            if value(connection, "SHOW pg_lookahead.method") == "none":
-                break
-            connection.execute("SELECT pg_sleep(0.1)")
-        assert value(connection, "SHOW pg_lookahead.method") == "none"
+        until(connection, "current_setting('pg_lookahead.method') = 'none'", 30)
         assert value(connection, "SHOW pg_lookahead.max_distance") == "128kB"
     cluster.close()
 
@@ -269,4 +266,7 @@ def test_without_the_extensions_objects(cluster: Cluster) -> None:
         # The counters of another database are not shown here.
         count = "SELECT count(*) FROM pg_stat_lookahead WHERE relname = 'loaded'"
         assert value(connection, count) == 0
+        # The server waits only five seconds for the session that was just closed.
+        sessions = "SELECT FROM pg_stat_activity WHERE datname = 'without_objects'"
+        until(connection, f"NOT EXISTS ({sessions})", 60)
         connection.execute("DROP DATABASE without_objects")

@@ -20,7 +20,7 @@ import pytest
 from lookahead.cluster import Cluster, evict
 from lookahead.servers import Server
 
-from conftest import NewCluster
+from conftest import NewCluster, log_may_have
 from maintenance_support import (
     BLOCKS,
     CONF,
@@ -35,6 +35,7 @@ from maintenance_support import (
     tried,
     watcher,
 )
+from service_support import until_left
 from support import (
     Connection,
     LogWatch,
@@ -60,8 +61,8 @@ def watched(own_cluster: NewCluster, server: Server) -> Cluster:
 
 
 @pytest.fixture
-def connection(watched: Cluster) -> Iterator[Connection]:
-    with LogWatch(watched), connect(watched) as connection:
+def connection(request: pytest.FixtureRequest, watched: Cluster) -> Iterator[Connection]:
+    with LogWatch(watched, allowed=log_may_have(request)), connect(watched) as connection:
         yield connection
 
 
@@ -99,12 +100,15 @@ def test_it_is_there(connection: Connection) -> None:
 )
 def test_index_builds(connection: Connection, statements: str) -> None:
     try:
-        # A synchronized scan that begins where another one has stopped.
-        rows(connection, "SELECT a FROM maintained OFFSET 20000 LIMIT 1")
-        assert followed(connection, statements) > BLOCKS / 3
+        # A synchronized scan that begins where another one has stopped, which is not followed.
+        connection.execute("SET pg_lookahead.seqscan = off")
+        statements = (
+            "SELECT a FROM maintained OFFSET 20000 LIMIT 1; DROP INDEX IF EXISTS made;" + statements
+        )
+        assert tried(connection, statements, BLOCKS // 3) > BLOCKS / 3
         count = value(connection, "SELECT count(*) FROM maintained WHERE slow(a) IS NOT NULL")
         assert count == BLOCKS * 20
-        assert followed(connection, "REINDEX INDEX made") > BLOCKS / 3
+        assert tried(connection, "REINDEX INDEX made", BLOCKS // 3) > BLOCKS / 3
     finally:
         connection.execute("DROP INDEX IF EXISTS made")
 
@@ -116,9 +120,8 @@ def test_reindex_of_a_table(connection: Connection) -> None:
     # The third index is that of the table itself, which may be too fast to be seen.
     connection.execute("ALTER TABLE maintained SET (parallel_workers = 0)")
     try:
-        before = scans(connection)[0]
-        assert followed(connection, "REINDEX TABLE maintained") > BLOCKS
-        assert scans(connection)[0] - before >= 2
+        # More than the table has: it was followed more than once.
+        assert tried(connection, "REINDEX TABLE maintained", BLOCKS) > BLOCKS
     finally:
         connection.execute("DROP INDEX made, made_2")
 
@@ -131,10 +134,10 @@ def blocker(cluster: Cluster) -> set[str]:
     # What is seen of others does not change within a transaction: two sessions.
     with connect(cluster) as connection, connect(cluster) as writer:
         phase = "SELECT max(phase) FROM pg_stat_progress_create_index"
-        wait_for(lambda: str(value(connection, phase)).startswith("building index"))
+        wait_for(lambda: str(value(connection, phase)).startswith("building index"), 60)
         with writer.transaction():
             writer.execute("LOCK TABLE maintained IN ROW EXCLUSIVE MODE")
-            wait_for(lambda: "before validation" in str(value(connection, phase)))
+            wait_for(lambda: "before validation" in str(value(connection, phase)), 60)
             evict_tablespaces(cluster)
         seen: set[str] = set()
 
@@ -155,17 +158,23 @@ def test_validation_of_an_index(own_cluster: NewCluster, server: Server) -> None
     with slow_tablespace(cluster, read_us=10000), LogWatch(cluster):
         with connect(cluster) as connection, ThreadPoolExecutor() as pool:
             setup(connection)
-            phases = pool.submit(blocker, cluster)
-            script(
-                connection,
-                "CREATE INDEX CONCURRENTLY made ON maintained ((filler || slow(a)))"
-                " TABLESPACE slow",
-            )
-            assert "index validation: scanning index" in phases.result()
-            wait_for(lambda: owners(connection) == 0)
-            assert errors(connection) == 0
-            size = value(connection, "SELECT pg_relation_size('made') / 8192")
-            began, issued, hit = scans(connection, "made")
+            # The watcher may get its processor late.
+            for _ in range(5):
+                connection.execute("DROP INDEX IF EXISTS made")
+                phases = pool.submit(blocker, cluster)
+                script(
+                    connection,
+                    "CREATE INDEX CONCURRENTLY made ON maintained ((filler || slow(a)))"
+                    " TABLESPACE slow",
+                )
+                seen = phases.result()
+                rest(connection)
+                assert errors(connection) == 0
+                size = value(connection, "SELECT pg_relation_size('made') / 8192")
+                began, issued, hit = scans(connection, "made")
+                if began == 1 and issued + hit > size / 3:
+                    break
+            assert "index validation: scanning index" in seen
             assert began == 1
             assert issued + hit > size / 3
             script(connection, "SET enable_seqscan = off; SET enable_bitmapscan = off")
@@ -192,6 +201,8 @@ def test_vacuum(connection: Connection) -> None:
     assert size <= BLOCKS + 10
 
 
+# It is only started later then.
+@pytest.mark.log_may_have("worker took too long to start; canceled")
 def test_autovacuum(connection: Connection) -> None:
     """Nobody's session: it is followed all the same."""
     found = (
@@ -222,6 +233,22 @@ def test_autovacuum(connection: Connection) -> None:
         connection.execute("DROP TABLE vacuumed")
 
 
+def vacuumed_after_restart(cluster: Cluster, digit: int) -> tuple[int, int, int]:
+    """Take a row out of each block; VACUUM when nothing of them is cached.
+
+    Returns how many blocks were asked for, and how many the workers have passed and read.
+    """
+    with connect(cluster) as connection:
+        connection.execute(f"DELETE FROM maintained WHERE a % 20 = {digit}")
+    cluster.restart()
+    with LogWatch(cluster), connect(cluster) as connection:
+        evict(cluster.data / value(connection, "SELECT pg_relation_filepath('maintained')"))
+        asked = followed(connection, f"{SLOW_VACUUM}; VACUUM maintained")
+        done = "SELECT sum(blocks_passed), sum(blocks_read) FROM pg_stat_lookahead_io"
+        [(passed, read)] = rows(connection, done)
+    return asked, int(passed), int(read)
+
+
 def test_vacuum_with_large_rings(own_cluster: NewCluster, server: Server) -> None:
     """What may not be read close to the command is never all that is asked for."""
     if server.major >= 18:
@@ -230,16 +257,15 @@ def test_vacuum_with_large_rings(own_cluster: NewCluster, server: Server) -> Non
         {**CONF, "shared_buffers": "256MB", "pg_lookahead.io_workers": "8",
          "pg_lookahead.ring_size": "128MB", "max_worker_processes": "20"}
     )  # fmt: skip
-    passed = "SELECT sum(blocks_passed) FROM pg_stat_lookahead_io"
     with connect(cluster) as connection:
         setup(connection)
-        connection.execute("DELETE FROM maintained WHERE a % 20 = 7")
-    cluster.restart()
-    with LogWatch(cluster), connect(cluster) as connection:
-        evict(cluster.data / value(connection, "SELECT pg_relation_filepath('maintained')"))
-        asked = followed(connection, f"{SLOW_VACUUM}; VACUUM maintained")
-        assert asked > BLOCKS / 4
-        assert value(connection, passed) < asked / 10
+    # The watcher, and the workers, may get their processor late.
+    for digit in range(7, 12):
+        asked, passed, _ = vacuumed_after_restart(cluster, digit)
+        if asked > BLOCKS / 4 and passed < asked / 10:
+            break
+    assert asked > BLOCKS / 4
+    assert passed < asked / 10
     cluster.close()
 
 
@@ -248,31 +274,37 @@ def test_vacuum_with_direct_io(own_cluster: NewCluster, server: Server) -> None:
     cluster = cluster_with_direct_io(own_cluster, server)
     with connect(cluster) as connection:
         setup(connection)
-        connection.execute("DELETE FROM maintained WHERE a % 20 = 7")
-    cluster.restart()
-    with LogWatch(cluster), connect(cluster) as connection:
-        before = value(connection, "SELECT sum(blocks_read) FROM pg_stat_lookahead_io")
-        assert followed(connection, f"{SLOW_VACUUM}; VACUUM maintained") > BLOCKS / 4
-        after = value(connection, "SELECT sum(blocks_read) FROM pg_stat_lookahead_io")
-        assert after - before > BLOCKS / 4
-        left = "SELECT count(*), count(*) FILTER (WHERE a % 20 = 7) FROM maintained"
-        assert rows(connection, left) == [(BLOCKS * 19, 0)]
+    # The watcher, and the workers, may get their processor late.
+    for digit in range(7, 12):
+        asked, _, read = vacuumed_after_restart(cluster, digit)
+        with connect(cluster) as connection:
+            left = f"SELECT count(*), bool_or(a % 20 BETWEEN 7 AND {digit}) FROM maintained"
+            assert rows(connection, left) == [(BLOCKS * (20 - (digit - 6)), False)]
+        if asked > BLOCKS / 4 and read > BLOCKS / 4:
+            break
+    assert asked > BLOCKS / 4
+    assert read > BLOCKS / 4
     cluster.close()
 
 
 def test_vacuum_skips(connection: Connection) -> None:
     """What the visibility map lets VACUUM leave out is not read."""
-    script(connection, "VACUUM (FREEZE) maintained")
-    connection.execute("UPDATE maintained SET a = a WHERE a BETWEEN 20000 AND 24000")
-    # 200 blocks, and those that the new versions have gone to.
-    script(connection, "SET vacuum_cost_delay = '10ms'; SET vacuum_cost_limit = 60")
-    assert 0 < followed(connection, "VACUUM maintained") < BLOCKS / 2
+    # The watcher may get its processor late.
+    for _ in range(5):
+        script(connection, "SET vacuum_cost_delay = 0; VACUUM (FREEZE) maintained")
+        connection.execute("UPDATE maintained SET a = a WHERE a BETWEEN 20000 AND 24000")
+        # 200 blocks, and those that the new versions have gone to.
+        script(connection, "SET vacuum_cost_delay = '10ms'; SET vacuum_cost_limit = 60")
+        asked = followed(connection, "VACUUM maintained")
+        if asked > 0:
+            break
+    assert 0 < asked < BLOCKS / 2
 
     # It does not leave out anything if it was told so.
     script(connection, "SET vacuum_cost_delay = 0; VACUUM (FREEZE) maintained")
     script(connection, "SET vacuum_cost_delay = '10ms'; SET vacuum_cost_limit = 30")
     everything = "VACUUM (DISABLE_PAGE_SKIPPING) maintained"
-    assert followed(connection, everything) > BLOCKS / 3
+    assert tried(connection, everything, BLOCKS // 3) > BLOCKS / 3
 
 
 def test_vacuum_skips_while_somebody_waits_for_the_table(
@@ -286,7 +318,7 @@ def test_vacuum_skips_while_somebody_waits_for_the_table(
     rest(connection)
     before = scans(connection)
     with connect(watched) as vacuum, connect(watched) as waiting, ThreadPoolExecutor() as pool:
-        script(vacuum, "SET vacuum_cost_delay = '10ms'; SET vacuum_cost_limit = 20")
+        script(vacuum, "SET vacuum_cost_delay = '10ms'; SET vacuum_cost_limit = 10")
         vacuuming = pool.submit(vacuum.execute, "VACUUM (TRUNCATE OFF) maintained")
         wait_for(lambda: owners(connection) > 0)
         lock = "LOCK TABLE maintained IN ACCESS EXCLUSIVE MODE"
@@ -446,7 +478,7 @@ def test_constraint_is_added(own_cluster: NewCluster, server: Server) -> None:
     if server.major >= 18:
         pytest.skip("18 reads these ahead itself")
     cluster = own_cluster(CONF)
-    alter = "ALTER TABLE slowly ADD EXCLUDE USING btree (slow(a) WITH =)"
+    alter = "ALTER TABLE slowly ADD EXCLUDE USING btree (slow_until_seen(a) WITH =)"
     with slow_tablespace(cluster, read_us=1000), LogWatch(cluster):
         with (
             connect(cluster) as connection,
@@ -459,17 +491,19 @@ def test_constraint_is_added(own_cluster: NewCluster, server: Server) -> None:
             connection.execute("CHECKPOINT")
             evict_tablespaces(cluster)
             altering = pool.submit(other.execute, alter)
-            wait_for(lambda: read_ahead(connection, cluster.data / place) >= 128 or altering.done())
+            file = cluster.data / place
+            wait_for(lambda: read_ahead(connection, file) >= 128 or altering.done(), 60)
             assert not altering.done(), "nothing was read ahead"
             altering.result()
             assert errors(connection) == 0
 
 
-def cancelled_when_followed(connection: Connection, other: Connection, build: str) -> None:
+def cancelled_when_followed(connection: Connection, other: Connection, table: str) -> None:
+    """Have an index built until the table is read ahead for that."""
     with ThreadPoolExecutor() as pool:
-        building = pool.submit(other.execute, build)
+        building = pool.submit(other.execute, f"CREATE INDEX ON {table} (endless_once_seen(a))")
         try:
-            wait_for(lambda: owners(connection) > 0)
+            wait_for(lambda: owners(connection) > 0, 30)
         finally:
             connection.execute("SELECT pg_cancel_backend(%s)", (other.info.backend_pid,))
         with pytest.raises(psycopg.errors.QueryCanceled):
@@ -481,10 +515,10 @@ def test_the_table_goes(connection: Connection, watched: Cluster) -> None:
     for statement in ("TRUNCATE {}", "ALTER TABLE {} ALTER a TYPE bigint", "DROP TABLE {}"):
         with connect(watched) as other:
             connection.execute("CREATE TABLE going AS SELECT * FROM maintained")
-            cancelled_when_followed(connection, other, "CREATE INDEX ON going (slow_until_seen(a))")
+            cancelled_when_followed(connection, other, "going")
             start = time.monotonic()
             connection.execute(statement.format("going"))
-            assert time.monotonic() - start < 5
+            assert time.monotonic() - start < 30
             rest(connection)
             if not statement.startswith("DROP"):
                 assert scans(connection, "going")[0] > 0, "it was not followed"
@@ -495,11 +529,11 @@ def test_the_database_goes(connection: Connection, watched: Cluster) -> None:
     connection.execute("CREATE DATABASE going")
     with connect(watched, "going") as other:
         setup(other)
-        build = "CREATE INDEX ON maintained (slow_until_seen(a))"
-        cancelled_when_followed(connection, other, build)
+        cancelled_when_followed(connection, other, "maintained")
+    until_left(connection, "going")
     start = time.monotonic()
     connection.execute("DROP DATABASE going")
-    assert time.monotonic() - start < 5
+    assert time.monotonic() - start < 30
     wait_for(lambda: owners(connection) == 0)
 
 
@@ -520,6 +554,5 @@ def test_the_watcher_dies(connection: Connection, watched: Cluster) -> None:
         other.execute("SELECT pg_terminate_backend(%s)", (first,))
     wait_for(lambda: watcher(connection) not in (None, first))
     assert owners(connection) == 0
-    build = "CREATE INDEX made ON maintained (slow_until_seen(a))"
-    assert followed(connection, build) > BLOCKS / 3
-    connection.execute("DROP INDEX made")
+    build = "CREATE INDEX made ON maintained (slow_until_seen(a)); DROP INDEX made"
+    assert tried(connection, build, BLOCKS // 3) > BLOCKS / 3

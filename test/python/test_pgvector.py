@@ -153,7 +153,7 @@ def test_changes_meanwhile(vectors: Cluster, variant: Variant) -> None:
         use(connection, variant)
         cold(connection, "moving")
         expected = rows(connection, query)
-        settings(other, statement_timeout="30s")
+        settings(other, statement_timeout="60s")
         connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
         connection.execute(f"DECLARE c CURSOR FOR {query}")
         found = rows(connection, "FETCH 10 FROM c")

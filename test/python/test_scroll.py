@@ -198,7 +198,7 @@ def test_churn_under_the_cursor(cluster: Cluster, variant: Variant) -> None:
         cold(connection, "churned_scroll")
         connection.execute("BEGIN")
         connection.execute(f"DECLARE c SCROLL CURSOR FOR {query}")
-        settings(other, statement_timeout="10s", lock_timeout="1s")
+        settings(other, statement_timeout="60s", lock_timeout="30s")
         for i in range(MOVES):
             move = random_move(choice, len(oracle.rows))
             assert rows(connection, f"FETCH {move} FROM c") == oracle.fetch(move), move

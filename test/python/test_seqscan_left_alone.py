@@ -125,10 +125,11 @@ def test_a_beginning_in_shared_buffers(slow: Cluster) -> None:
         evict_tablespaces(slow)
 
     seen = []
-    for _ in range(3):
+    for _ in range(8):
         seen.append(asked_for(slow, fetch_first))
         if seen[-1] > (BLOCKS - BEGINNING - MEASURE) * 0.9:
             return
+    # A busy machine may have it wait for something else.
     pytest.fail(f"{seen} blocks were asked for")
 
 

@@ -7,8 +7,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import pytest
@@ -204,39 +204,47 @@ def test_workers_copy_for_a_scan_that_computes(
     pytest.fail(f"no look-ahead of {blocks} blocks: {seen}")
 
 
-def test_no_copying_where_processors_are_scarce(tables: Cluster) -> None:
-    """A scan that has to wait for its own processor leaves the workers alone."""
+def nothing_is_copied(
+    tables: Cluster,
+    beside: Callable[[int], AbstractContextManager[None]],
+    is_as_meant: Callable[[float, float], bool],
+) -> None:
+    """Scan beside others; where it ran and was ready as is meant nothing is asked for.
+
+    On a busy machine there may be something to wait for, in some of the scans.
+    """
+    seen, asked = [], []
     with computing(tables) as (connection, _):
         pid = connection.info.backend_pid
-        # What is in the page cache need not stay there, and then the scan waits.
-        for _ in range(3):
-            with sharing_its_processor(pid, hogs=4):
-                before = scheduled(pid)
-                cold(connection, "computed")
+        for _ in range(5):
+            cold(connection, "computed")
+            with beside(pid):
+                before, start = scheduled(pid), time.monotonic()
                 with gained(connection) as change:
                     rows(connection, COMPUTE)
+                took = time.monotonic() - start
                 ran, ready, _ = (b - a for a, b in zip(before, scheduled(pid)))
-            if ready < ran / 3:
-                pytest.skip(f"hogs got no processor: ran {ran:.2f}, ready {ready:.2f}")
-            if change.blocks_issued == 0:
-                break
-        assert change.blocks_issued == 0
+            seen.append(f"ran {ran:.2f}, ready {ready:.2f} of {took:.2f}")
+            # What is in the page cache need not stay there, and then the scan waits.
+            if is_as_meant(ran, ready) and took - ran - ready < took * 0.15:
+                asked.append(change.blocks_issued)
+                if asked[-1] == 0:
+                    return
+    if not asked:
+        pytest.skip(f"others take the processor, or leave it, or the page cache: {seen}")
+    pytest.fail(f"{asked} blocks were asked for: {seen}")
+
+
+def test_no_copying_where_processors_are_scarce(tables: Cluster) -> None:
+    """A scan that has to wait for its own processor leaves the workers alone."""
+
+    def with_hogs(pid: int) -> AbstractContextManager[None]:
+        return sharing_its_processor(pid, hogs=4)
+
+    nothing_is_copied(tables, with_hogs, lambda ran, ready: ready >= ran / 3)
 
 
 def test_no_copying_where_no_processor_is_idle(tables: Cluster) -> None:
     """A scan that has its own processor whenever it wants leaves those of others to them."""
     need_all_processors()
-    with computing(tables) as (connection, _):
-        pid = connection.info.backend_pid
-        for _ in range(3):
-            cold(connection, "computed")
-            with others_on_other_processors(pid):
-                before = scheduled(pid)
-                with gained(connection) as change:
-                    rows(connection, COMPUTE)
-                ran, ready, _ = (b - a for a, b in zip(before, scheduled(pid)))
-            if change.blocks_issued == 0:
-                break
-        if ready > ran / 20:
-            pytest.skip(f"not alone on its own processor: ran {ran:.2f}, ready {ready:.2f}")
-        assert change.blocks_issued == 0
+    nothing_is_copied(tables, others_on_other_processors, lambda ran, ready: ready <= ran / 20)

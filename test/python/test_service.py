@@ -34,6 +34,7 @@ from service_support import (
     serving,
     status,
     stopped,
+    until_left,
     worker_pids,
 )
 from standby_support import CONFLICT, caught_up, evict_all, standby_from
@@ -436,7 +437,7 @@ def test_terminated_worker_comes_back(own: Cluster) -> None:
         for pid in worker_pids(connection):
             connection.execute(f"BEGIN; DECLARE c CURSOR FOR {SCAN}")
             found = rows(connection, "FETCH 100 FROM c")
-            assert value(connection, "SELECT pg_terminate_backend(%s, 5000)", (pid,))
+            assert value(connection, "SELECT pg_terminate_backend(%s, 60000)", (pid,))
             found += rows(connection, "FETCH ALL FROM c")
             assert found == ALL_ROWS
             connection.execute("COMMIT")
@@ -462,7 +463,7 @@ def test_all_workers_gone(own: Cluster) -> None:
         serving(connection)
         cold(connection, "served")
         for pid in worker_pids(connection):
-            value(connection, "SELECT pg_terminate_backend(%s, 5000)", (pid,))
+            value(connection, "SELECT pg_terminate_backend(%s, 60000)", (pid,))
         assert rows(connection, SCAN) == ALL_ROWS
         all_up(connection)
         scan_cold(connection)
@@ -483,9 +484,9 @@ def test_busy_when_the_server_goes(own_cluster: NewCluster, how: str) -> None:
                 wait_until_back(cluster, log, n)
             else:
                 cluster.restart(how)
-            assert time.monotonic() - began < 20
+            assert time.monotonic() - began < 60
             stop.set()
-            thread.join(30)
+            thread.join(60)
             assert not thread.is_alive()
             assert not failures
             with connect(cluster) as connection:
@@ -515,15 +516,10 @@ def test_drop_database(cluster: Cluster) -> None:
                     assert len(rows(other, f"{SCAN} LIMIT {100 + 900 * i}")) == 100 + 900 * i
             if i % 2:
                 settle(connection)
-            # The session that has just ended is waited for.
-            until(
-                connection,
-                "NOT EXISTS (SELECT FROM pg_stat_activity"
-                " WHERE datname = 'doomed' AND backend_type = 'client backend')",
-            )
+            until_left(connection, "doomed")
             began = time.monotonic()
             connection.execute("DROP DATABASE doomed")
-            assert time.monotonic() - began < 15
+            assert time.monotonic() - began < 35
             assert change.blocks_issued > 0
         settle(connection)
         assert io(connection).errors == 0
@@ -561,7 +557,7 @@ def test_database_in_another_tablespace(cluster: Cluster) -> None:
 def test_ddl_does_not_wait(cluster: Cluster) -> None:
     """Not for a scan that has ended, whose requests are void."""
     with connect(cluster) as connection:
-        serving(connection, lock_timeout="2s")
+        serving(connection, lock_timeout="20s")
         for statement in (
             "TRUNCATE ddl",
             "DROP TABLE ddl",
@@ -598,18 +594,19 @@ def test_somebody_waits_for_the_table(cluster: Cluster) -> None:
         found = rows(connection, "FETCH 50 FROM c")
         settle(connection)
         before = io(connection)
+        refused = f"(SELECT sum(locked) > {before.locked} FROM pg_stat_lookahead_io)"
         thread = threading.Thread(target=script, args=(other, "BEGIN; LOCK TABLE served; COMMIT"))
         thread.start()
         until(third, "(SELECT count(*) = 1 FROM pg_locks WHERE NOT granted)")
         with gained(connection) as change:
+            found += rows(connection, "FETCH 300 FROM c")
+            # Its requests come to the workers while it is open, who cannot serve them.
+            until(third, refused)
             found += rows(connection, "FETCH ALL FROM c")
             settle(third)
-            after = io(third)
-            # Its requests have come to the workers, who could not serve them.
-            assert after.locked > before.locked
-            assert after.read == before.read
+            assert io(third).read == before.read
             connection.execute("COMMIT")
-        thread.join(10)
+        thread.join(60)
         assert not thread.is_alive()
         assert change.blocks_issued > 0
         assert found == ALL_ROWS
@@ -939,7 +936,7 @@ def test_direct_io(own_cluster: NewCluster, server: Server) -> None:
         pytest.skip(f"cannot be used here: {error}")
     with LogWatch(cluster), connect(cluster) as connection:
         scan_cold(connection)
-        settle(connection)
+        scan_by_workers(connection)
         assert io(connection).read > 0
         settings(connection, pg_lookahead__method="auto")
         if server.major < 18:

@@ -11,7 +11,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from functools import partial
+from itertools import cycle
 
+import psycopg
 import pytest
 from lookahead.cluster import Cluster
 
@@ -37,6 +39,7 @@ from support import (
     pins,
     rows,
     script,
+    settings,
     until,
     value,
 )
@@ -271,20 +274,25 @@ def test_beside_vacuum(filling: Cluster, connection: Connection, name: str) -> N
     """Pages that others clean up, and pages that leave shared buffers."""
     stop = threading.Event()
 
-    def repeat(statement: str) -> None:
+    def repeat(*statements: str) -> None:
         with connect(filling) as other:
-            while not stop.is_set():
+            settings(other, statement_timeout="300s")
+            for statement in cycle(statements):
+                if stop.is_set():
+                    break
                 other.execute(statement)
 
+    settings(connection, statement_timeout="300s")
     connection.execute("CREATE TABLE other (a int, b text)")
     load(connection, filling, LOADS_OF_ONE_TABLE[name], "filled")
     beside = (
-        "VACUUM (FREEZE, DISABLE_PAGE_SKIPPING) filled",
-        "DELETE FROM filled WHERE a % 7 = 0 AND b IS NOT NULL",
-        "SELECT count(*) FROM source",
-        "INSERT INTO other SELECT * FROM source LIMIT 10000",
+        ["VACUUM (FREEZE, DISABLE_PAGE_SKIPPING) filled"],
+        ["DELETE FROM filled WHERE a % 7 = 0 AND b IS NOT NULL"],
+        ["SELECT count(*) FROM source"],
+        # Most of shared buffers, and no more however slow the machine is.
+        ["INSERT INTO other SELECT * FROM source LIMIT 10000"] * 40 + ["TRUNCATE other"],
     )
-    with at_work(*(partial(repeat, statement) for statement in beside)):
+    with at_work(*(partial(repeat, *statements) for statements in beside), seconds=300):
         try:
             for i in range(5):
                 connection.execute(
@@ -308,6 +316,8 @@ def test_nothing_is_pinned_between_rows(filling: Cluster, connection: Connection
 
         def fill() -> None:
             with connect(filling) as other:
+                # Longer than VACUUM, which is to be the one that fails.
+                settings(other, statement_timeout="150s")
                 other.execute(
                     "INSERT INTO filled SELECT held(i), 'x' FROM generate_series(1, 60) i"
                 )
@@ -321,7 +331,7 @@ def test_nothing_is_pinned_between_rows(filling: Cluster, connection: Connection
                 assert size(connection, "filled") == 1
                 if comes_with(connection, "pg_buffercache"):
                     assert pins(connection, "filled") == []
-                cleaner.execute("SET statement_timeout = '20s'")
+                cleaner.execute("SET statement_timeout = '60s'")
                 cleaner.execute("VACUUM (FREEZE, DISABLE_PAGE_SKIPPING) filled")
             finally:
                 holder.execute("SELECT pg_advisory_unlock(7)")
@@ -346,14 +356,22 @@ def test_after_an_error(connection: Connection, name: str) -> None:
     connection.execute("CREATE TABLE filled (a int, b text)")
     connection.execute("INSERT INTO filled SELECT * FROM source LIMIT 5000")
     error = "query_canceled" if name == "cancel" else "division_by_zero"
-    with connection.transaction():
-        if name == "cancel":
-            connection.execute("SET LOCAL statement_timeout = '300ms'")
-        connection.execute(
-            f"""DO $$BEGIN
-              BEGIN {FAILING[name]}; EXCEPTION WHEN {error} THEN NULL; END;
-            END$$"""
-        )
+
+    def fail(milliseconds: int) -> None:
+        with connection.transaction():
+            if name == "cancel":
+                connection.execute(f"SET LOCAL statement_timeout = {milliseconds}")
+            connection.execute(
+                f"""DO $$BEGIN
+                  BEGIN {FAILING[name]}; EXCEPTION WHEN {error} THEN NULL; END;
+                END$$"""
+            )
+
+    try:
+        fail(300)
+    except psycopg.errors.QueryCanceled:
+        # A busy machine had not come to the inner statement by then.
+        fail(3000)
     before = hits(connection, "filled")
     with connection.transaction():
         for _ in range(200):

@@ -111,6 +111,8 @@ def test_what_is_read_was_foreseen(cluster: Cluster, variant: Variant, name: str
 
         settings(connection, pg_lookahead__enabled="on")
         use(connection, variant)
+        # Seen on a busy machine: 9 of 380.  Two scans of one table ask the same workers.
+        is_shared = variant.method == "worker" and name == "mark_and_restore"
         # On a busy machine reads may come late, or begin late.
         for _ in range(3):
             cold(connection, "useful")
@@ -122,13 +124,10 @@ def test_what_is_read_was_foreseen(cluster: Cluster, variant: Variant, name: str
             if variant.method == "worker":
                 # The queues are full now and then.
                 foreseen += change.blocks_dropped
-            if foreseen >= MIN_USED * read:
+            wasted = change.blocks_wasted - (LATE_BLOCKS if is_shared else 0)
+            if foreseen >= MIN_USED * read and wasted <= MAX_WASTED * change.blocks_issued:
                 break
         assert foreseen >= MIN_USED * read, (read, change)
-        wasted = change.blocks_wasted
-        if variant.method == "worker" and name == "mark_and_restore":
-            # Seen on a busy machine: 9 of 380.  Two scans of one table ask the same workers.
-            wasted -= LATE_BLOCKS
         assert wasted <= MAX_WASTED * change.blocks_issued, (read, change)
 
 

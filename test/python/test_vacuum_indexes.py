@@ -170,6 +170,8 @@ def test_beside_other_indexes_and_sessions(connection: Connection, slow_cluster:
 
 # Of a VACUUM whose reads are from the page cache: 1 %.
 QUIET_SHARE = 0.025
+# It is judged by so little that less than a tenth of a second in one go is waiting.
+QUIET_SECONDS = 0.05
 
 
 def read_seconds(connection: Connection) -> float:
@@ -199,15 +201,16 @@ def test_those_that_wait_are_followed(
     try:
         create(connection, "made", "spgist")
         settings(connection, track_io_timing="on")
-        share = 1.0
         for turn in range(13, 19):
             make_dead(connection, turn)
             value(connection, "SELECT sum(length(filler)) FROM maintained")
-            waited, began = read_seconds(connection), time.monotonic()
+            before, began = read_seconds(connection), time.monotonic()
             asked = followed(connection, f"{SLOW_VACUUM}; VACUUM maintained")
-            share = (read_seconds(connection) - waited) / (time.monotonic() - began)
+            waited = read_seconds(connection) - before
+            took = time.monotonic() - began
             # What is in the page cache need not stay there.
-            if share < QUIET_SHARE:
+            is_quiet = waited < min(took * QUIET_SHARE, QUIET_SECONDS)
+            if is_quiet:
                 assert asked == -1
                 break
         settings(connection, vacuum_cost_delay="0")
@@ -220,27 +223,44 @@ def test_those_that_wait_are_followed(
             if asked > BLOCKS / 4:
                 break
         assert asked > BLOCKS / 4
-        if share >= QUIET_SHARE:
-            pytest.skip(f"reads took {share:.0%} of the time: the page cache keeps nothing")
+        if not is_quiet:
+            pytest.skip(f"reads took {waited:.2f} of {took:.2f} s: the page cache keeps nothing")
     finally:
         connection.execute("ALTER TABLE maintained SET TABLESPACE pg_default")
+
+
+def is_cancelled_when_shown(connection: Connection, other: Connection) -> bool:
+    """Cancel a VACUUM of the other session that is followed through the index.
+
+    Returns False if it was over before that.
+    """
+    shown = "SELECT count(*) > 0 FROM pg_stat_lookahead_owners WHERE relid = 'made'::regclass"
+    with ThreadPoolExecutor() as pool:
+        vacuum = pool.submit(other.execute, "VACUUM maintained")
+        try:
+            wait_for(lambda: vacuum.done() or value(connection, shown), 60)
+        finally:
+            connection.execute("SELECT pg_cancel_backend(%s)", (other.info.backend_pid,))
+        try:
+            vacuum.result()
+        except psycopg.errors.QueryCanceled:
+            return True
+    return False
 
 
 def test_cancelled(connection: Connection, slow_cluster: Cluster) -> None:
     """Nothing stays behind, and the index can be dropped at once."""
     create(connection, "made")
-    make_dead(connection, 11)
-    evict_tablespaces(slow_cluster)
-    rest(connection)
-    with connect(slow_cluster) as other, ThreadPoolExecutor() as pool:
-        vacuum = pool.submit(other.execute, "VACUUM maintained")
-        shown = "SELECT count(*) FROM pg_stat_lookahead_owners WHERE relid = 'made'::regclass"
-        try:
-            wait_for(lambda: bool(value(connection, shown)))
-        finally:
-            connection.execute("SELECT pg_cancel_backend(%s)", (other.info.backend_pid,))
-        with pytest.raises(psycopg.errors.QueryCanceled):
-            vacuum.result()
+    with connect(slow_cluster) as other:
+        # On a busy machine a pass may be over before anybody has seen it.
+        for turn in range(3, 9):
+            make_dead(connection, turn)
+            evict_tablespaces(slow_cluster)
+            rest(connection)
+            if is_cancelled_when_shown(connection, other):
+                break
+        else:
+            pytest.fail("VACUUM was always over before the cancel")
     connection.execute("DROP INDEX made")
     wait_for(lambda: owners(connection) == 0)
     assert errors(connection) == 0

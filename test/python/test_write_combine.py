@@ -21,7 +21,17 @@ from lookahead.servers import Server
 
 from conftest import NewCluster
 from extend_support import LOADS, ROWS, cluster_with_source, new_session, odd_files, sound
-from support import Connection, LogWatch, connect, has_extension, no_timeout, rows, until, value
+from support import (
+    Connection,
+    LogWatch,
+    connect,
+    has_extension,
+    no_timeout,
+    reset_statistics,
+    rows,
+    until,
+    value,
+)
 
 # A ring of buffers is an eighth of shared buffers, at most 16 MB.
 RING = 1024
@@ -187,6 +197,7 @@ def test_statistics(connection: Connection, server: Server) -> None:
     for size in ("0", "256kB"):
         connection.execute("DROP TABLE IF EXISTS filled")
         connection.execute("CHECKPOINT")
+        reset_statistics(connection)
         connection.execute("SELECT pg_stat_reset_shared('io')")
         connection.execute(f"SET pg_lookahead.write_combine_size = '{size}'")
         connection.execute("CREATE TABLE filled AS SELECT * FROM source")

@@ -10,6 +10,7 @@ not have its files yet.  The release before, which is still there, will do.
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -17,7 +18,7 @@ import tempfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from . import paths
+from . import packages, paths
 from .errors import LookaheadError
 
 APT_FOLDER = Path("/etc/apt")
@@ -46,6 +47,9 @@ KNOWN = {
     ),
 }
 APT_HELPER = "/usr/lib/apt/apt-helper"
+
+# What apt says when there is no use in trying once more.
+NOT_THERE = re.compile(r"\b404\b|Unable to find a source package|put some 'deb-src' URIs")
 
 Stanza = dict[str, str]
 
@@ -137,14 +141,22 @@ def _download_known(major: int, own: Iterable[Stanza], target: Path) -> str:
 
 def _apt(command: list[str], folder: Path) -> str:
     """Run a command of apt in a folder; return what it said if it failed."""
-    done = subprocess.run(
-        command,
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-        stdin=subprocess.DEVNULL,
-    )
+
+    def run() -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [command[0], *packages.RETRIES, *command[1:]],
+            cwd=folder,
+            env={**os.environ, "LC_ALL": "C"},
+            capture_output=True,
+            text=True,
+            check=False,
+            stdin=subprocess.DEVNULL,
+        )
+
+    def is_final(done: subprocess.CompletedProcess[str]) -> bool:
+        return done.returncode == 0 or bool(NOT_THERE.search(done.stdout + done.stderr))
+
+    done = packages.persist(run, is_final)
     if done.returncode == 0:
         return ""
     return done.stderr.strip() or done.stdout.strip() or f"exit code {done.returncode}"

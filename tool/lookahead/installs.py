@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from . import paths, privilege
+from . import packages, paths, privilege
 from .errors import LookaheadError
 
 COMPLETE = ".complete"
@@ -94,9 +94,13 @@ def _pip_install(wheel: Wheel, target: Path) -> None:
     if wheel.python:
         abi = "cp" + wheel.python.replace(".", "")
         command += ["--python-version", wheel.python, "--implementation", "cp", "--abi", abi]
-    done = subprocess.run(
-        command, cwd="/", capture_output=True, text=True, stdin=subprocess.DEVNULL
-    )
+
+    def install() -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            command, cwd="/", capture_output=True, text=True, stdin=subprocess.DEVNULL
+        )
+
+    done = packages.persist(install, lambda done: done.returncode == 0)
     if done.returncode:
         raise LookaheadError(
             f"could not install {wheel.requirement} with pip:\n{done.stderr.strip()}\n"

@@ -6,7 +6,9 @@ import os
 import shutil
 import subprocess
 import tempfile
+import time
 from collections.abc import Callable, Iterable
+from typing import TypeVar
 
 from .errors import LookaheadError, MissingPackages
 
@@ -14,11 +16,28 @@ LOCK_WAIT_SECONDS = 300
 
 TAIL_CHARACTERS = 4000
 
+# A mirror or a proxy may fail for a moment.
+ATTEMPTS = 3
+PAUSE_SECONDS = 3
+RETRIES = ("-o", "Acquire::Retries=5")
+
+T = TypeVar("T")
+
 APT_GET = (
     "apt-get", "-y", "-q", "--no-install-recommends",
     "-o", "Dpkg::Options::=--force-confold",
-    "-o", f"DPkg::Lock::Timeout={LOCK_WAIT_SECONDS}",
+    "-o", f"DPkg::Lock::Timeout={LOCK_WAIT_SECONDS}", *RETRIES,
 )  # fmt: skip
+
+
+def persist(attempt: Callable[[], T], is_final: Callable[[T], bool]) -> T:
+    """Try what the network may thwart, three times at most; return what came of it last."""
+    for _ in range(ATTEMPTS - 1):
+        result = attempt()
+        if is_final(result):
+            return result
+        time.sleep(PAUSE_SECONDS)
+    return attempt()
 
 
 def missing(names: Iterable[str]) -> list[str]:
@@ -49,9 +68,13 @@ def ensure(names: Iterable[str], what: str, log: Callable[[str], None]) -> None:
         raise MissingPackages(f"{what} needs packages that are not installed.", absent)
     log(f"installing {' '.join(absent)}")
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    for command in ([*APT_GET, "update"], [*APT_GET, "install", *absent]):
-        status, output = _run_to_its_end(command, environment)
-    # A failed update is a warning: the lists that are there may do.
+
+    def install() -> tuple[int, str]:
+        # A failed update is a warning: the lists that are there may do.
+        _run_to_its_end([*APT_GET, "update"], environment)
+        return _run_to_its_end([*APT_GET, "install", *absent], environment)
+
+    status, output = persist(install, lambda result: result[0] == 0)
     if status:
         raise LookaheadError(f"could not install {' '.join(absent)} with apt-get:\n{output}")
 

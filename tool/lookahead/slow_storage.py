@@ -26,7 +26,7 @@ PACKAGES = ("libfuse3-dev", "pkg-config")
 USER_PACKAGES = (*PACKAGES, "fuse3")
 
 SOURCE = paths.REPOSITORY / "bench" / "slowfs" / "slowfs.c"
-PATIENCE_SECONDS = 20
+PATIENCE_SECONDS = 60
 
 
 def why_not() -> str | None:

@@ -83,14 +83,12 @@ def _make(place: Path) -> None:
     with paths.replacing(place) as fresh:
         # Not through the venv module: what apt-get has just installed is not
         # visible to a running interpreter.
-        _run([sys.executable, "-m", "venv", "--clear", str(fresh)], "create")
-        _run(
-            [
-                str(fresh / "bin" / "python"), "-m", "pip", "install", "--quiet",
-                "--no-input", "--disable-pip-version-check", "--requirement", str(REQUIREMENTS),
-            ],
-            "fill",
-        )  # fmt: skip
+        _check(_run([sys.executable, "-m", "venv", "--clear", str(fresh)]), "create")
+        fill = [
+            str(fresh / "bin" / "python"), "-m", "pip", "install", "--quiet",
+            "--no-input", "--disable-pip-version-check", "--requirement", str(REQUIREMENTS),
+        ]  # fmt: skip
+        _check(packages.persist(lambda: _run(fill), lambda done: done.returncode == 0), "fill")
         fresh.chmod(paths.FOLDER_MODE)
         (fresh / COMPLETE).touch()
 
@@ -107,8 +105,8 @@ def _get_ensurepip() -> None:
     packages.ensure(names, what, _say)
 
 
-def _run(command: list[str], verb: str) -> None:
-    done = subprocess.run(
+def _run(command: list[str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
         command,
         cwd="/",
         stdin=subprocess.DEVNULL,
@@ -117,6 +115,9 @@ def _run(command: list[str], verb: str) -> None:
         text=True,
         check=False,
     )
+
+
+def _check(done: subprocess.CompletedProcess[str], verb: str) -> None:
     if done.returncode:
         raise LookaheadError(
             f"could not {verb} the tool's Python environment:\n{done.stdout.strip()}"

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 
 import pytest
 from decoys import decoys
@@ -21,10 +22,24 @@ def facts_of(dsn: str) -> Facts:
         return doctor_facts.collect(connection)
 
 
+def facts_with_latency(dsn: str) -> Facts:
+    """Ask once more if there was no time to measure: the machine may have stood still."""
+    facts = facts_of(dsn)
+    return facts if facts.latency else facts_of(dsn)
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    """Wait for what takes a moment; a busy machine takes longer."""
+    end = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.1)
+
+
 @pytest.fixture(scope="module")
 def ours(embedded: Server) -> Iterator[Cluster]:
     """A server with the extension preloaded and created, and one table."""
-    build.build_extension(embedded, werror=False)
+    build.build_extension(embedded)
     with Cluster(embedded) as cluster:
         cluster.psql("CREATE EXTENSION pg_lookahead")
         cluster.psql("CREATE TABLE t AS SELECT i, repeat('x', 500) FROM generate_series(1, 9999) i")
@@ -44,7 +59,7 @@ def test_a_server_in_order(ours: Cluster, capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_facts(ours: Cluster) -> None:
-    facts = facts_of(ours.dsn())
+    facts = facts_with_latency(ours.dsn())
     assert facts.major == 18
     assert facts.loaded
     assert facts.preloaded
@@ -73,15 +88,18 @@ def test_commands_mend_what_they_are_for(ours: Cluster) -> None:
     ours.psql("ALTER SYSTEM SET pg_lookahead.method = 'none'")
     ours.psql("ALTER SYSTEM SET effective_io_concurrency = 0")
     ours.psql("CREATE ROLE bob SUPERUSER; ALTER ROLE bob SET pg_lookahead.enabled = off")
-    ours.psql("DROP EXTENSION pg_lookahead; SELECT pg_reload_conf(), pg_sleep(0.5);")
+    ours.psql("DROP EXTENSION pg_lookahead; SELECT pg_reload_conf();")
+    wait_for(lambda: ours.psql("SHOW effective_io_concurrency") == "0\n")
     found = examine(facts_of(ours.dsn()))
     names = {finding.id for finding in found}
     assert {"method-none", "no-io-concurrency", "switched-off", "extension-not-created"} <= names
     for finding in found:
         for command in finding.commands:
             ours.psql(command)
-    ours.psql("SELECT pg_sleep(0.5); DROP ROLE bob;")
-    assert not names & set(identifiers(ours.dsn())) - {"fits-shared-buffers", "in-page-cache"}
+    ours.psql("DROP ROLE bob")
+    may_stay = {"fits-shared-buffers", "in-page-cache"}
+    # Until the server has read its settings again.
+    wait_for(lambda: not names & set(identifiers(ours.dsn())) - may_stay)
 
 
 def test_a_user_without_rights(ours: Cluster) -> None:
@@ -99,7 +117,7 @@ def test_a_user_without_rights(ours: Cluster) -> None:
 
 def test_functions_of_a_user_are_not_called(ours: Cluster) -> None:
     with decoys(ours):
-        facts = facts_of(ours.dsn())
+        facts = facts_with_latency(ours.dsn())
     assert facts.latency is not None
     assert facts.database_bytes is not None
     assert facts.counters is not None
@@ -126,7 +144,7 @@ def test_extension_in_another_schema(ours: Cluster) -> None:
 
 
 def test_not_loaded(embedded: Server, plain: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
-    build.build_extension(embedded, werror=False)
+    build.build_extension(embedded)
     assert doctor.main(plain.dsn(), as_json=False) == 1
     shown = capsys.readouterr().out
     assert "ALTER SYSTEM SET shared_preload_libraries = 'pg_lookahead';" in shown

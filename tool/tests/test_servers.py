@@ -112,7 +112,7 @@ def test_unknown_names(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr("lookahead.installs.wheel", fetched)
     monkeypatch.setattr(servers, "embedded", fetched)
-    with pytest.raises(UsageError, match="no server .* there are: .*18-embedded"):
+    with pytest.raises(UsageError, match=r"no server .* there are: .*18-embedded"):
         servers.by_name(name)
 
 

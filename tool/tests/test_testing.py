@@ -188,13 +188,14 @@ def test_some_run_alone() -> None:
 
         def enter(work: Path, place: Path = place) -> Outcome:
             place.touch()
-            deadline = time.monotonic() + (10 if place.name in pair else 0.3)
+            deadline = time.monotonic() + (60 if place.name in pair else 0.3)
             while time.monotonic() < deadline and not all(
                 (run.folder / name).is_file() for name in pair
             ):
                 time.sleep(0.01)
             beside = [n for n in ("one", "two", "three", "four") if (run.folder / n).is_file()]
-            time.sleep(1)
+            # For the other one of the pair, which is to see it, too.
+            time.sleep(5 if place.name in pair else 1)
             place.unlink()
             return Outcome(passed=beside)
 

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from lookahead.cluster import Cluster
 from lookahead.errors import LookaheadError
 from lookahead.servers import Server
 from lookahead.top_rates import rates
+from lookahead.top_sample import Row, Sample
 from lookahead.top_source import Source, Unusable
 
 TOOL = Path(__file__).parents[1]
@@ -29,7 +30,7 @@ TOOL = Path(__file__).parents[1]
 @pytest.fixture(scope="module")
 def served(embedded: Server) -> Iterator[Cluster]:
     """A server with the I/O service and a table."""
-    build.build_extension(embedded, werror=False)
+    build.build_extension(embedded)
     with Cluster(embedded, conf={"pg_lookahead.io_workers": "2"}) as cluster:
         cluster.psql("CREATE EXTENSION pg_lookahead")
         cluster.psql(
@@ -37,13 +38,44 @@ def served(embedded: Server) -> Iterator[Cluster]:
             " SELECT i, md5(i::text) AS s FROM generate_series(1, 30000) i ORDER BY md5(i::text)"
         )
         cluster.psql("CREATE INDEX ON t (i); VACUUM ANALYZE t; CHECKPOINT;")
+        until_served(cluster)
         yield cluster
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    """Wait for what takes a moment; a busy machine takes longer."""
+    end = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.1)
+
+
+def until_served(cluster: Cluster) -> None:
+    """Wait for the workers, which begin after the server says that it is ready."""
+    there = "SELECT bool_and(pid IS NOT NULL) FROM pg_stat_lookahead_io"
+    wait_for(lambda: cluster.psql(there) == "t\n")
+
+
+def at_rest(source: Source) -> Sample:
+    """Return a sample when the scans that have ended are done with, and counted."""
+    seen: list[tuple[list[Row], list[Row]]] = []
+
+    def same_again() -> bool:
+        sample = source.look()
+        assert sample.workers
+        assert sample.relations
+        seen.append((sample.workers.rows, sample.relations.rows))
+        idle = not any(worker["queue_depth"] for worker in sample.workers.rows)
+        return bool(idle and sample.relations.rows and seen[-2:-1] == seen[-1:])
+
+    wait_for(same_again)
+    return source.look()
 
 
 @pytest.fixture(scope="module", params=["0", "-1"])
 def unserved(request: pytest.FixtureRequest, embedded: Server) -> Iterator[Cluster]:
     """A server with the library and without the service, which is usual from 18 on."""
-    build.build_extension(embedded, werror=False)
+    build.build_extension(embedded)
     with Cluster(embedded, conf={"pg_lookahead.io_workers": request.param}) as cluster:
         cluster.psql("CREATE EXTENSION pg_lookahead")
         yield cluster
@@ -92,14 +124,14 @@ def test_json(served: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_work_is_seen(served: Cluster) -> None:
     served.restart()
+    until_served(served)
     source = Source(served.dsn())
     source.open()
     try:
         before = source.look()
         scan(served)
         # Workers may still be at it when the scan has ended.
-        time.sleep(1)
-        now = source.look()
+        now = at_rest(source)
     finally:
         source.close()
     found = rates(before, now)
@@ -118,6 +150,7 @@ def test_work_is_seen(served: Cluster) -> None:
 def test_what_is_looked_ahead(served: Cluster) -> None:
     """A scan that has begun and not ended, and a relation of another database."""
     served.restart()
+    until_served(served)
     source = Source(served.dsn())
     served.psql("CREATE DATABASE other; ")
     served.psql("CREATE EXTENSION pg_lookahead", "other")
@@ -319,7 +352,7 @@ def test_the_log_is_not_filled(unserved: Cluster) -> None:
 def test_not_preloaded(
     embedded: Server, plain: Cluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    build.build_extension(embedded, werror=False)
+    build.build_extension(embedded)
     plain.psql("CREATE DATABASE half")
     plain.psql("CREATE EXTENSION pg_lookahead", "half")
     try:
@@ -335,7 +368,7 @@ def test_not_preloaded(
 
 
 def test_no_extension(embedded: Server, plain: Cluster) -> None:
-    build.build_extension(embedded, werror=False)
+    build.build_extension(embedded)
     with pytest.raises(Unusable, match='not created in database "postgres"') as raised:
         top.main(plain.dsn(), interval=1, count=1, as_json=True)
     assert isinstance(raised.value, LookaheadError)
