@@ -13,18 +13,19 @@
  *				query.  EXPLAIN of a parallel plan wants the workers' share
  *				per plan node, and an extension cannot add a chunk to the
  *				executor's own parallel context.  The leader empties its slot
- *				when it starts a plan; workers, which know their leader's
- *				slot, add to it when they finish; the leader reads it for
- *				EXPLAIN.  Entries carry la_followed_key(): the plan node, and
- *				whether it is its leaf pages.
+ *				when it starts a plan, and gives the plan a number; workers,
+ *				which know their leader's slot, take the number when they
+ *				start and add to the slot when they finish; the leader reads
+ *				it for EXPLAIN.  Entries carry la_followed_key(): the plan
+ *				node, and whether it is its leaf pages.
  *
  * Both are protected by one LWLock.  It is taken when a scan that looked ahead
  * ends, never while it runs, so contention is no concern.
  *
  * Known limit: a nested parallel query cannot exist in PostgreSQL, but a
  * leader that runs another parallel plan (a function, a second cursor) while
- * the explained one is still open empties the slot under it.  EXPLAIN then
- * shows the leader's share only.
+ * the explained one is still open empties the slot under it.  The numbers
+ * differ then, and EXPLAIN shows the leader's share only.
  *
  * Copyright (c) 2026, the pg_lookahead authors
  *
@@ -55,6 +56,7 @@ typedef struct LaParallelNode
 
 typedef struct LaParallelSlot
 {
+	uint32		plan;			/* the leader's last, 0: it had none */
 	int			nnodes;			/* 0 to LA_MAX_PARALLEL_NODES */
 	LaParallelNode nodes[LA_MAX_PARALLEL_NODES];
 } LaParallelSlot;
@@ -337,24 +339,46 @@ la_parallel_slot(void)
 
 /*
  * The leader starts a plan that may use workers: forget the last plan's.
+ * Returns the number of the plan, or 0 if nothing can be counted.
  */
-void
+uint32
 la_parallel_begin(void)
 {
 	LaParallelSlot *slot = la_parallel_slot();
+	uint32		plan;
 
-	if (slot == NULL || IsParallelWorker())
-		return;
+	if (slot == NULL)
+		return 0;
 	LWLockAcquire(la_shared->lock, LW_EXCLUSIVE);
+	plan = slot->plan = Max(slot->plan + 1, 1);
 	slot->nnodes = 0;
 	LWLockRelease(la_shared->lock);
+	return plan;
 }
 
 /*
- * A worker hands its counters for one plan node to its leader.
+ * The number of the plan that our leader has started last.
+ */
+uint32
+la_parallel_plan(void)
+{
+	LaParallelSlot *slot = la_parallel_slot();
+	uint32		plan;
+
+	if (slot == NULL)
+		return 0;
+	LWLockAcquire(la_shared->lock, LW_SHARED);
+	plan = slot->plan;
+	LWLockRelease(la_shared->lock);
+	return plan;
+}
+
+/*
+ * A worker hands its counters for one plan node to its leader, unless that has
+ * started another plan.
  */
 void
-la_parallel_report(int key, const LaCounters *part)
+la_parallel_report(uint32 plan, int key, const LaCounters *part)
 {
 	LaParallelSlot *slot = la_parallel_slot();
 	int			i;
@@ -362,6 +386,11 @@ la_parallel_report(int key, const LaCounters *part)
 	if (slot == NULL)
 		return;
 	LWLockAcquire(la_shared->lock, LW_EXCLUSIVE);
+	if (slot->plan != plan)
+	{
+		LWLockRelease(la_shared->lock);
+		return;
+	}
 	for (i = 0; i < slot->nnodes; i++)
 		if (slot->nodes[i].key == key)
 			break;
@@ -377,11 +406,11 @@ la_parallel_report(int key, const LaCounters *part)
 }
 
 /*
- * Add what the workers counted for one plan node.  Returns false if there is
- * nothing.
+ * Add what the workers counted for one node of a plan.  Returns false if there
+ * is nothing.
  */
 bool
-la_parallel_collect(int key, LaCounters *sum)
+la_parallel_collect(uint32 plan, int key, LaCounters *sum)
 {
 	LaParallelSlot *slot = la_parallel_slot();
 	bool		found = false;
@@ -391,7 +420,7 @@ la_parallel_collect(int key, LaCounters *sum)
 	LWLockAcquire(la_shared->lock, LW_SHARED);
 	for (int i = 0; i < slot->nnodes; i++)
 	{
-		if (slot->nodes[i].key == key)
+		if (slot->plan == plan && slot->nodes[i].key == key)
 		{
 			la_counters_add(sum, &slot->nodes[i].counters);
 			found = true;

@@ -73,8 +73,9 @@ extern LaRelationEntry *la_counters_snapshot(Oid dbid, int *nentries);
 extern int64 la_counters_unrecorded(void);
 
 /* The workers' share of a parallel plan, on its way to the leader's EXPLAIN. */
-extern void la_parallel_begin(void);
-extern void la_parallel_report(int key, const LaCounters *part);
-extern bool la_parallel_collect(int key, LaCounters *sum);
+extern uint32 la_parallel_begin(void);
+extern uint32 la_parallel_plan(void);
+extern void la_parallel_report(uint32 plan, int key, const LaCounters *part);
+extern bool la_parallel_collect(uint32 plan, int key, LaCounters *sum);
 
 #endif							/* LA_COUNTERS_H */

@@ -44,8 +44,9 @@ la_scan_counters(const LaQuery *query, const LaFollowed *scan,
 				 LaCounters *counters)
 {
 	*counters = scan->counters;
-	if (query->is_parallel && !IsParallelWorker())
-		(void) la_parallel_collect(la_followed_key(scan), counters);
+	if (query->parallel_plan != 0 && !IsParallelWorker())
+		(void) la_parallel_collect(query->parallel_plan, la_followed_key(scan),
+								   counters);
 	if (counters->scans_total == 0)
 		return NULL;
 

@@ -427,7 +427,9 @@ la_passes_seek(LaIndexPasses *passes, int ncommands)
 	do
 	{
 		LaIndexPass *pass = &passes->passes[passes->seeking];
-		BlockNumber end = Min(pass->nblocks, passes->seek + LA_SEEK_BLOCKS);
+		BlockNumber end = (BlockNumber) Min((uint64) pass->nblocks,
+											(uint64) passes->seek +
+											LA_SEEK_BLOCKS);
 
 		if (pass->state != LA_PASS_SOUGHT)
 		{

@@ -147,11 +147,16 @@ la_query_begin(QueryDesc *desc)
 		return;
 
 	query = la_plan_walk(desc);
-	if (query != NULL && desc->plannedstmt->parallelModeNeeded)
+	if (query == NULL)
+		return;
+	if (IsParallelWorker())
 	{
-		query->is_parallel = true;
-		la_parallel_begin();
+		/* Not of a query of a function, whose nodes have the same numbers. */
+		if (desc->dest->mydest == DestTupleQueue)
+			query->parallel_plan = la_parallel_plan();
 	}
+	else if (desc->plannedstmt->parallelModeNeeded)
+		query->parallel_plan = la_parallel_begin();
 }
 
 /*
@@ -210,7 +215,7 @@ la_follow_for_workers(LaQuery *query)
 {
 	dlist_iter	iter;
 
-	if (!query->is_parallel || IsParallelWorker() ||
+	if (query->parallel_plan == 0 || IsParallelWorker() ||
 		query->estate->es_instrument == 0)
 		return;
 	dlist_foreach(iter, &query->nodes)
@@ -245,10 +250,10 @@ la_query_finish(const QueryDesc *desc)
 }
 
 /*
- * Add what a scan did to the sums.
+ * Add what a scan of a query did to the sums.
  */
 static void
-la_report(LaFollowed *scan)
+la_report(const LaQuery *query, LaFollowed *scan)
 {
 	Oid			relid = la_followed_relid(scan);
 
@@ -256,8 +261,9 @@ la_report(LaFollowed *scan)
 		scan->counters.blocks_dropped_total == 0)
 		return;
 	la_counters_add(&la_session_counters, &scan->counters);
-	if (IsParallelWorker())
-		la_parallel_report(la_followed_key(scan), &scan->counters);
+	if (IsParallelWorker() && query->parallel_plan != 0)
+		la_parallel_report(query->parallel_plan, la_followed_key(scan),
+						   &scan->counters);
 	if (get_rel_persistence(relid) == RELPERSISTENCE_TEMP)
 		return;					/* gone with the session */
 	la_counters_report(IsSharedRelation(relid) ? InvalidOid : MyDatabaseId,
@@ -276,5 +282,6 @@ la_query_report(const QueryDesc *desc)
 	if (query == NULL)
 		return;
 	dlist_foreach(iter, &query->scans.list)
-		la_report(dlist_container(LaFollowed, query_link, iter.cur));
+		la_report(query, dlist_container(LaFollowed, query_link,
+										 iter.cur));
 }

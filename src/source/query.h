@@ -18,7 +18,7 @@ typedef struct LaQuery
 {
 	dlist_node	link;			/* in the list of running queries */
 	EState	   *estate;
-	bool		is_parallel;	/* workers may have their share */
+	uint32		parallel_plan;	/* see la_parallel_begin(); 0: no workers */
 	TimestampTz statement_start;	/* of the client's, when it ran last */
 	dlist_head	nodes;			/* LaIndexNode */
 	LaScans		scans;

@@ -185,7 +185,7 @@ la_guard_process(const char *name)
 typedef struct LaWatchPost
 {
 	ErrorContextCallback callback;
-	bool		was_called;
+	int			sqlerrcode;		/* of the last one, 0 if there was none */
 	int			nbelow;			/* contexts that others had pushed above ours */
 } LaWatchPost;
 
@@ -194,7 +194,7 @@ la_see_error(void *arg)
 {
 	LaWatchPost *post = arg;
 
-	post->was_called = true;
+	post->sqlerrcode = geterrcode();
 	post->nbelow = 0;
 	for (ErrorContextCallback *other = error_context_stack;
 		 other != &post->callback && other != NULL;
@@ -262,11 +262,13 @@ la_error_is_ours(const ErrorData *edata, const LaWatchPost *post,
 	/*
 	 * Procedural languages, SQL functions and SPI push a context when they
 	 * run, and have state of their own to clean up.  The buffer manager pushes
-	 * one when it writes, and has none.
+	 * one when it writes, and has none.  Who raises another's error, as of a
+	 * process that has failed, may put all contexts aside; what was seen last
+	 * is another message then.
 	 */
 	if (!la_runs_no_query)
 	{
-		if (!post->was_called || post->nbelow > 1)
+		if (post->sqlerrcode != edata->sqlerrcode || post->nbelow > 1)
 			return false;
 		if (post->nbelow == 1 && !la_is_of_writing(edata))
 			return false;

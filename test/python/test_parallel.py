@@ -174,6 +174,66 @@ def test_explain_shows_the_workers_share(cluster: Cluster, variant: Variant, lea
             assert re.fullmatch(r"advice|aio|worker|none|parallel workers", str(shown[0]["Method"]))
 
 
+BESIDE = """
+CREATE TABLE beside (a int, filler text) WITH (fillfactor = 20, autovacuum_enabled = off);
+INSERT INTO beside SELECT i, repeat('x', 700) FROM generate_series(1, 6000) i;
+ALTER TABLE beside SET (parallel_workers = 2);
+CREATE INDEX beside_a ON beside (a);
+VACUUM ANALYZE beside
+"""
+
+# What a function does that the leader, or a worker, runs, and a query that has it called once.
+# The scans of both have the same place in their plans, in which there are no subqueries: the
+# server numbers those, too, and then leaves them out.
+OTHERS = {
+    "leader": (
+        "RESTRICTED",
+        "SELECT count(*), sum(length(filler)), pg_backend_pid() FROM beside WHERE a > 0",
+        "SELECT count(*), sum(length(filler)), scan_beside() FROM shared_out WHERE a > 500",
+    ),
+    "worker": (
+        "SAFE",
+        "SELECT DISTINCT count(*) FROM beside WHERE a > 0 GROUP BY length(filler) LIMIT 9",
+        "SELECT count(*), sum(length(filler)) FROM shared_out"
+        " WHERE a > 500 AND (a <> 3001 OR scan_beside())",
+    ),
+}
+
+
+@pytest.mark.parametrize("who", OTHERS)
+def test_another_plan_meanwhile(cluster: Cluster, variant: Variant, who: str) -> None:
+    """What is counted for a node of it is not shown with the same node of the outer plan."""
+    if not variant.reads:
+        pytest.skip("reads nothing")
+    create(cluster)
+    safety, inner, outer = OTHERS[who]
+    with connect(cluster) as connection:
+        if value(connection, "SELECT to_regclass('beside')") is None:
+            script(connection, BESIDE)
+        connection.execute(
+            f"CREATE OR REPLACE FUNCTION scan_beside() RETURNS boolean PARALLEL {safety}"
+            " LANGUAGE plpgsql AS"
+            f" $$BEGIN PERFORM {inner.removeprefix('SELECT ')}; RETURN true; END$$"
+        )
+        settings(connection, **PARALLEL, parallel_leader_participation="off")
+        use(connection, variant)
+        require_parallel(connection, outer, "Index Scan")
+        kinds = [[str(node["Node Type"]) for node in plan_nodes(connection, outer)]]
+        # A worker has none of its own.
+        settings(connection, max_parallel_workers_per_gather=2 if who == "leader" else 0)
+        kinds.append([str(node["Node Type"]) for node in plan_nodes(connection, inner)])
+        settings(connection, max_parallel_workers_per_gather=2)
+        assert len({nodes.index("Index Scan") for nodes in kinds}) == 1, kinds
+        assert value(connection, "SELECT count(*) FROM shared_out WHERE a = 3001") == 1
+        connection.execute("SELECT pg_stat_lookahead_reset()")
+        cold(connection, "shared_out", "beside")
+        shown = sum(int(entry["Blocks Issued"]) for entry in look_ahead_of(connection, outer))
+        assert issued(connection, "beside") > issued(connection, "shared_out") > 0
+        # What workers have counted is gone when the leader begins another plan.
+        expected = 0 if who == "leader" else issued(connection, "shared_out")
+        assert shown == expected
+
+
 def issued(connection: Connection, table: str) -> int:
     """What all processes have asked for since the last reset, of a table."""
     query = f"SELECT sum(blocks_issued) FROM pg_stat_lookahead WHERE relname = '{table}'"
