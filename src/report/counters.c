@@ -25,7 +25,8 @@
  * Known limit: a nested parallel query cannot exist in PostgreSQL, but a
  * leader that runs another parallel plan (a function, a second cursor) while
  * the explained one is still open empties the slot under it.  The numbers
- * differ then, and EXPLAIN shows the leader's share only.
+ * differ then, and EXPLAIN shows the leader's share only.  A worker of the
+ * first plan that starts as late as that takes the number of the other.
  *
  * Copyright (c) 2026, the pg_lookahead authors
  *

@@ -457,25 +457,33 @@ def test_files_that_are_to_be_written(built: Cluster, connection: Connection) ->
 def test_interrupted(built: Cluster, connection: Connection, how: str, kind: str) -> None:
     other = connect(built)
     pid = other.info.backend_pid
-
+    over = threading.Event()
     failures = []
 
     def build_again_and_again() -> None:
-        try:
-            while True:
-                other.execute(f"CREATE INDEX {kind} made ON source (c, b)")
-                other.execute("DROP INDEX made")
-        except psycopg.Error as error:
-            failures.append(error)
+        with connect(built) as third:
+            while not over.is_set():
+                try:
+                    other.execute(f"CREATE INDEX {kind} made ON source (c, b)")
+                except psycopg.Error as error:
+                    failures.append(error)
+                    return
+                third.execute("DROP INDEX made")
 
     with at_work(build_again_and_again):
-        # One that comes between two statements cancels nothing.
-        while not failures:
-            a_worker(built)
-            assert value(connection, f"SELECT {how}({pid})")
-            end = time.monotonic() + 30
-            while not failures and time.monotonic() < end:
-                time.sleep(0.01)
+        try:
+            # One that comes between two builds cancels nothing.
+            for _ in range(3):
+                a_worker(built)
+                assert value(connection, f"SELECT {how}({pid})")
+                end = time.monotonic() + 30
+                while not failures and time.monotonic() < end:
+                    time.sleep(0.01)
+                if failures:
+                    break
+        finally:
+            over.set()
+    assert failures
     no_worker(built)
     other.close()
     script(connection, DROP)

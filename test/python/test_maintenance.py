@@ -172,6 +172,7 @@ def test_validation_of_an_index(own_cluster: NewCluster, server: Server) -> None
                 assert errors(connection) == 0
                 size = value(connection, "SELECT pg_relation_size('made') / 8192")
                 began, issued, hit = scans(connection, "made")
+                assert began <= 1
                 if began == 1 and issued + hit > size / 3:
                     break
             assert "index validation: scanning index" in seen
@@ -512,17 +513,21 @@ def cancelled_when_followed(connection: Connection, other: Connection, table: st
 
 def test_the_table_goes(connection: Connection, watched: Cluster) -> None:
     """DROP, TRUNCATE and rewriting wait for nobody and leave nothing behind."""
+    took = []
     for statement in ("TRUNCATE {}", "ALTER TABLE {} ALTER a TYPE bigint", "DROP TABLE {}"):
         with connect(watched) as other:
             connection.execute("CREATE TABLE going AS SELECT * FROM maintained")
             cancelled_when_followed(connection, other, "going")
             start = time.monotonic()
             connection.execute(statement.format("going"))
-            assert time.monotonic() - start < 30
+            took.append(time.monotonic() - start)
             rest(connection)
             if not statement.startswith("DROP"):
                 assert scans(connection, "going")[0] > 0, "it was not followed"
             connection.execute("DROP TABLE IF EXISTS going")
+    # On a busy machine one of them may take its time.
+    assert max(took) < 30
+    assert min(took) < 5
 
 
 def test_the_database_goes(connection: Connection, watched: Cluster) -> None:

@@ -406,17 +406,21 @@ def kill_one(cluster: Cluster, log: LogWatch, kind: str) -> None:
     """
     crashes = log.text().count("reinitializing")
     for _ in range(20):
-        with connect(cluster) as connection:
-            found = rows(
-                connection,
-                "SELECT pid FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
-                f" AND {kind} ORDER BY random() LIMIT 1",
-            )
+        try:
+            with connect(cluster) as connection:
+                found = rows(
+                    connection,
+                    "SELECT pid FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
+                    f" AND {kind} ORDER BY random() LIMIT 1",
+                )
+        except psycopg.OperationalError:
+            # It was noticed late.
+            break
         if not found:
             return
         with suppress(ProcessLookupError):
             os.kill(found[0][0], signal.SIGKILL)
-            if has_crashed(log, crashes + 1, seconds=10):
+            if has_crashed(log, crashes + 1, seconds=30):
                 break
     wait_until_back(cluster, log, crashes + 1)
 
