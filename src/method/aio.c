@@ -32,7 +32,8 @@
  * io_max_concurrency, so that one scan does not use up the handles; and blocks
  * in flight, which are pinned, by a backend's share of buffers, or with I/O
  * workers by LA_AIO_WORKER_SHARES of these.  Several scans of a plan together
- * can; then StartReadBuffers() waits for the oldest.
+ * can; then StartReadBuffers() waits for the oldest.  Each counts its own
+ * blocks: together they may pin io_combine_limit for every handle.
  *
  * Reads for I/O workers are submitted together.  With io_uring each is at once:
  * a process that comes upon one that was not submitted yet sleeps until

@@ -48,9 +48,8 @@
 /* Index entries that a source may run ahead, for each block of distance. */
 #define LA_ENTRIES_PER_BLOCK	64
 
-/* What a scout takes for each entry on its way, of those that count. */
+/* What a scout takes for each entry on its way beyond LA_FREE_ENTRIES. */
 #define LA_ENTRY_NS			25
-#define LA_FREE_ENTRIES		100000
 
 /* A scout that was closed at rest comes back after this part of the way. */
 #define LA_REOPEN_PART			4

@@ -34,8 +34,8 @@
  * the two visits.  The TID decides; LA_SEEK_SLACK bounds the search.  If it is
  * not found the source is lost, and index_ahead.c decides whether to try again.
  * A scan that was trusted (hook/index_am.c) is beyond its position by what it
- * passed then; so the first search of a scout goes on for as long as there are
- * entries.
+ * passed then; so the first search of a scout that was opened goes on for
+ * LA_FREE_ENTRIES.  It may be in vain: the entry may have gone meanwhile.
  *
  * A scrollable cursor turns round.  Then the scout, which is in front of the
  * real scan, turns round too and seeks it backwards; once it has found it, it
@@ -171,9 +171,10 @@ la_scout_seek(LaScout *scout)
 		int64		beyond = scout->seek_upward ?
 			scout->position - target->position :
 			target->position - scout->position;
+		bool		is_further = target->is_further && !scout->is_level &&
+			scout->seek_upward;
 
-		if ((beyond > LA_SEEK_SLACK &&
-			 !(target->is_further && !scout->is_level && scout->seek_upward)) ||
+		if (beyond > (is_further ? LA_FREE_ENTRIES : LA_SEEK_SLACK) ||
 			!la_scout_step(scout, scout->seek_upward ?
 						   target->base : -target->base))
 		{

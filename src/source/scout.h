@@ -17,6 +17,9 @@
 #include "source/uncounted.h"
 #include "storage/buf.h"
 
+/* So many entries a scout may pass on its way for nothing. */
+#define LA_FREE_ENTRIES		100000
+
 typedef enum LaScoutState
 {
 	LA_SCOUT_CLOSED,			/* no scan is open; la_scout_next() opens one,
