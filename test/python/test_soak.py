@@ -23,8 +23,10 @@ import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
+from typing import TypeVar
 
 import psycopg
 import pytest
@@ -39,6 +41,7 @@ from standby_support import caught_up, standby_from
 from support import (
     ELSEWHERE,
     END_OF_WAL,
+    SEQUENTIAL_SCANS,
     Connection,
     LogWatch,
     connect,
@@ -52,6 +55,8 @@ from support import (
     value,
 )
 from test_interrupts import has_crashed, wait_until_back
+
+T = TypeVar("T")
 
 LIVES = int(os.environ.get("LOOKAHEAD_SOAK_LIVES", "3"))
 SECONDS = 8
@@ -87,9 +92,19 @@ VACUUM ANALYZE account
 TARGETS = ("heap", "bare", "parted")
 TABLES = ("account", "ledger", "heap", "bare", "parted_0", "parted_1")
 
+
+class OwnAnswer(Exception):
+    """An index of a standby gives a wrong answer, without look-ahead, too; the table does not.
+
+    Before an index that was built CONCURRENTLY is used the server waits for older snapshots,
+    but not for those of standbys: there it lacks rows that were deleted meanwhile.
+    """
+
+
 # What others may do to a session here, with or without look-ahead.
 ACCEPTED = (
     *crowd.ACCEPTED,
+    OwnAnswer,
     psycopg.errors.QueryCanceled,
     psycopg.errors.SerializationFailure,
     psycopg.errors.UndefinedTable,
@@ -284,6 +299,18 @@ def in_pieces(connection: Connection, query: str, choice: random.Random) -> int:
     return found
 
 
+def compare(connection: Connection, ask: Callable[[], T], expected: T, what: str) -> None:
+    """Fail if an answer is not what is expected because of look-ahead."""
+    found = ask()
+    if found != expected and value(connection, "SELECT pg_is_in_recovery()"):
+        settings(connection, pg_lookahead__enabled="off")
+        again = ask()
+        settings(connection, **SEQUENTIAL_SCANS)
+        if again == found and ask() == expected:
+            raise OwnAnswer(what)
+    assert found == expected, (what, found)
+
+
 def check(connection: Connection, choice: random.Random) -> None:
     """In one snapshot all money and all rows are there, whatever the plan."""
     connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
@@ -300,24 +327,23 @@ def check(connection: Connection, choice: random.Random) -> None:
             " (SELECT balance FROM account WHERE pad <> '' ORDER BY branch DESC) s",
         )
     )
-    assert rows(connection, money) == [(0, ACCOUNTS)], money
+    compare(connection, lambda: rows(connection, money), [(0, ACCOUNTS)], money)
     for target in choice.sample(TARGETS, 2):
         noted = value(
             connection, "SELECT coalesce(sum(rows), 0) FROM ledger WHERE target = %s", (target,)
         )
         condition = choice.choice(("", "WHERE batch >= 0", "WHERE batch >= 0 AND pad <> ''"))
-        query = f"SELECT count(*) FROM {target} {condition}"
-        assert value(connection, query) == noted, query
+        count = f"SELECT count(*) FROM {target} {condition}"
+        compare(connection, partial(value, connection, count), noted, count)
         query = f"SELECT batch, pad FROM {target} {condition} ORDER BY batch"
         if choice.random() < 0.3:
-            assert in_pieces(connection, query, choice) == noted, query
-        wrong = rows(
-            connection,
+            compare(connection, partial(in_pieces, connection, query, choice), noted, query)
+        wrong = (
             f"SELECT batch, l.rows, count(t.n), count(DISTINCT t.n) FROM ledger l"
             f" LEFT JOIN {target} t USING (batch) WHERE target = '{target}'"
-            " GROUP BY 1, 2 HAVING count(t.n) <> l.rows OR count(DISTINCT t.n) <> l.rows",
+            " GROUP BY 1, 2 HAVING count(t.n) <> l.rows OR count(DISTINCT t.n) <> l.rows"
         )
-        assert wrong == [], (target, wrong)
+        compare(connection, partial(rows, connection, wrong), [], wrong)
     connection.execute("COMMIT")
 
 
