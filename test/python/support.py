@@ -147,12 +147,18 @@ def wait_for(
         time.sleep(0.02)
 
 
-def no_timeout(connection: Connection) -> None:
-    """Take a short timeout back, which may well hit what takes it back."""
+def insist(connection: Connection, statement: str) -> None:
+    """Execute what is to end a short timeout, which may well hit it."""
     for _ in range(100):
         with suppress(psycopg.errors.QueryCanceled):
-            settings(connection, statement_timeout="60s")
+            connection.execute(statement)
             return
+    raise AssertionError(f"{statement} is always cancelled")
+
+
+def no_timeout(connection: Connection) -> None:
+    """Take a short timeout back."""
+    insist(connection, "SET statement_timeout = '60s'")
 
 
 def until_served(connection: Connection) -> None:
@@ -245,10 +251,10 @@ def evict_relations(cluster: Cluster, connection: Connection, *relations: str) -
     connection.execute("CHECKPOINT")
     for relation in relations:
         path = value(connection, "SELECT pg_relation_filepath(%s::regclass)", (relation,))
-        evict_all(cluster.data / path)
+        evict_file(cluster.data / path)
 
 
-def evict_all(file: Path) -> None:
+def evict_file(file: Path) -> None:
     """Take a file out of the kernel's page cache, with what is being written at first."""
     end = time.monotonic() + 2
     evict(file)

@@ -45,6 +45,7 @@ from support import (
     Connection,
     LogWatch,
     connect,
+    insist,
     need_extensions,
     nothing_pinned,
     rows,
@@ -406,13 +407,8 @@ class Life:
         except ACCEPTED as error:
             self.refused[type(error).__name__] += 1
         # A limit that was meant for the body may end these, too.
-        for statement in ("ROLLBACK", "SET statement_timeout = 0"):
-            while True:
-                try:
-                    connection.execute(statement)
-                    break
-                except psycopg.errors.QueryCanceled:
-                    continue
+        insist(connection, "ROLLBACK")
+        insist(connection, "SET statement_timeout = 0")
 
     def has_done_all(self) -> bool:
         return all(self.done[what] > 0 for what, _, _ in WORK)
