@@ -31,9 +31,10 @@
  * Limits: io_concurrency reads in flight, further limited by the server's
  * io_max_concurrency, so that one scan does not use up the handles; and blocks
  * in flight, which are pinned, by a backend's share of buffers, or with I/O
- * workers by LA_AIO_WORKER_SHARES of these.  Several scans of a plan together
- * can; then StartReadBuffers() waits for the oldest.  Each counts its own
- * blocks: together they may pin io_combine_limit for every handle.
+ * workers by LA_AIO_WORKER_SHARES of these.  A window that has reached one puts
+ * off the rest.  Several together can, too.  Then the next start waits for an
+ * old read: StartReadBuffers() for a handle, we for what may be pinned, with the
+ * windows that have reads in flight in a list.
  *
  * Reads for I/O workers are submitted together.  With io_uring each is at once:
  * a process that comes upon one that was not submitted yet sleeps until
@@ -51,6 +52,7 @@
 #include "postgres.h"
 
 #include "compat.h"
+#include "lib/ilist.h"
 #include "method/method.h"
 #include "window/guard.h"
 
@@ -73,6 +75,7 @@
 
 typedef struct LaAio
 {
+	dlist_node	node;			/* in la_aio_busy while reads are started */
 	int			nreads;			/* capacity of what follows */
 	ReadBuffersOperation *reads;	/* the server's while in the FIFO */
 	int		   *sizes;			/* blocks of each */
@@ -85,6 +88,11 @@ typedef struct LaAio
 	bool		in_burst;		/* between start() and submit() */
 } LaAio;
 
+/* The windows that have started reads, and what these are together. */
+static dlist_head la_aio_busy = DLIST_STATIC_INIT(la_aio_busy);
+static int	la_aio_nstarted = 0;
+static int	la_aio_nblocks = 0;
+
 /*
  * Are reads submitted together?  See the header.
  */
@@ -95,7 +103,7 @@ la_aio_has_batches(void)
 }
 
 /*
- * How many reads may be in flight at once?
+ * How many reads may a window have in flight at once?
  */
 static int
 la_aio_most_reads(void)
@@ -132,11 +140,27 @@ la_aio_open(LaWindow *window)
 	window->method_state = aio;
 }
 
-static inline PgAioWaitRef *
+static PgAioWaitRef *
 la_aio_oldest(LaAio *aio)
 {
 	Assert(aio->nstarted > 0);
 	return &aio->reads[aio->fifo[aio->fifo_head]].io_wref;
+}
+
+/*
+ * A read of the window has begun: the last in its FIFO.
+ */
+static void
+la_aio_begun(LaAio *aio, int read, int nblocks)
+{
+	if (aio->nstarted == 0)
+		dlist_push_tail(&la_aio_busy, &aio->node);
+	aio->fifo[(aio->fifo_head + aio->nstarted++) % aio->nreads] = read;
+	aio->sizes[read] = nblocks;
+	aio->nblocks += nblocks;
+	la_aio_nstarted++;
+	la_aio_nblocks += nblocks;
+	Assert(aio->nfree + aio->nstarted <= aio->nreads);
 }
 
 /*
@@ -145,12 +169,68 @@ la_aio_oldest(LaAio *aio)
 static void
 la_aio_retire_oldest(LaAio *aio)
 {
+	int			read = aio->fifo[aio->fifo_head];
+
 	Assert(aio->nstarted > 0);
-	aio->nblocks -= aio->sizes[aio->fifo[aio->fifo_head]];
-	aio->free[aio->nfree++] = aio->fifo[aio->fifo_head];
+	aio->free[aio->nfree++] = read;
 	aio->fifo_head = (aio->fifo_head + 1) % aio->nreads;
-	aio->nstarted--;
-	Assert(aio->nfree + aio->nstarted <= aio->nreads);
+	aio->nblocks -= aio->sizes[read];
+	la_aio_nstarted--;
+	la_aio_nblocks -= aio->sizes[read];
+	if (--aio->nstarted == 0)
+		dlist_delete(&aio->node);
+	Assert(la_aio_nstarted > 0 ? la_aio_nblocks > 0 :
+		   la_aio_nblocks == 0 && dlist_is_empty(&la_aio_busy));
+}
+
+static void
+la_aio_retire_complete(LaAio *aio)
+{
+	while (aio->nstarted > 0 &&
+		   pgaio_wref_check_done(la_aio_oldest(aio)))
+		la_aio_retire_oldest(aio);
+}
+
+/*
+ * May another read pin its blocks, beside so many that are in flight?  With
+ * very few buffers a backend's share is nothing, and a window a few blocks.
+ */
+static bool
+la_aio_may_pin(int nreads, int nblocks)
+{
+	int			pinned = io_method == IOMETHOD_WORKER ?
+		Max(nreads, nblocks / LA_AIO_WORKER_SHARES) : nblocks;
+
+	return nreads < LA_AIO_MIN_READS ||
+		pinned < (int) GetAdditionalPinLimit();
+}
+
+/*
+ * See that the windows together may pin the blocks of another read: wait for
+ * old ones if need be.  Not to start it would leave a scan to itself because its
+ * neighbours have their windows full.
+ */
+static void
+la_aio_make_room(void)
+{
+	dlist_mutable_iter iter;
+
+	if (likely(la_aio_may_pin(la_aio_nstarted, la_aio_nblocks)))
+		return;
+
+	/* No more of them than there are handles. */
+	dlist_foreach_modify(iter, &la_aio_busy)
+		la_aio_retire_complete(dlist_container(LaAio, node, iter.cur));
+
+	/* What was not submitted yet cannot be waited for. */
+	pgaio_submit_staged();
+	while (!la_aio_may_pin(la_aio_nstarted, la_aio_nblocks))
+	{
+		LaAio	   *aio = dlist_head_element(LaAio, node, &la_aio_busy);
+
+		pgaio_wref_wait(la_aio_oldest(aio));
+		la_aio_retire_oldest(aio);
+	}
 }
 
 /*
@@ -162,27 +242,14 @@ la_aio_ready(LaWindow *window)
 {
 	LaAio	   *aio = window->method_state;
 	int			most = la_aio_most_reads();
-	int			pinned;
 
-	while (aio->nstarted > 0 &&
-		   pgaio_wref_check_done(la_aio_oldest(aio)))
-		la_aio_retire_oldest(aio);
+	la_aio_retire_complete(aio);
 
 	/* Start in bursts: submitting many reads costs little more than one. */
 	if (aio->nstarted >= (aio->in_burst ? most : (most + 1) / 2))
 		return false;
-	if (aio->nfree < MAX_IO_COMBINE_LIMIT)
-		return false;
-
-	/*
-	 * I/O in flight pins buffers, too: keep to a backend's share.  With very
-	 * few buffers the share is nothing, and the window a few blocks.
-	 */
-	pinned = io_method == IOMETHOD_WORKER ?
-		Max(aio->nstarted, aio->nblocks / LA_AIO_WORKER_SHARES) :
-		aio->nblocks;
-	return aio->nstarted < LA_AIO_MIN_READS ||
-		pinned < (int) GetAdditionalPinLimit();
+	return aio->nfree >= MAX_IO_COMBINE_LIMIT &&
+		la_aio_may_pin(aio->nstarted, aio->nblocks);
 }
 
 /*
@@ -251,12 +318,14 @@ la_aio_start(LaWindow *window, const LaRun *run)
 	while (done < run->nblocks)
 	{
 		int			n = run->nblocks - done;
-		int			i = aio->free[--aio->nfree];
-		ReadBuffersOperation *read = &aio->reads[i];
+		int			i;
+		ReadBuffersOperation *read;
 		bool		begun;
 
-		Assert(aio->nfree >= 0);
-
+		la_aio_make_room();
+		Assert(aio->nfree > 0);
+		i = aio->free[--aio->nfree];
+		read = &aio->reads[i];
 		read->rel = window->rel;
 		read->smgr = RelationGetSmgr(window->rel);
 		read->persistence = window->rel->rd_rel->relpersistence;
@@ -265,11 +334,7 @@ la_aio_start(LaWindow *window, const LaRun *run)
 		begun = StartReadBuffers(read, &buffers[done], run->first + done,
 								 &n, 0);
 		if (begun)
-		{
-			aio->fifo[(aio->fifo_head + aio->nstarted++) % aio->nreads] = i;
-			aio->sizes[i] = n;
-			aio->nblocks += n;
-		}
+			la_aio_begun(aio, i, n);
 		else
 			aio->free[aio->nfree++] = i;
 		la_aio_note(window, run->first + done, &buffers[done], n, begun);

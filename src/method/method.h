@@ -65,10 +65,11 @@ typedef struct LaMethod
 	bool		(*ready) (LaWindow *window);
 
 	/*
-	 * Start to read one run, without waiting for it.  (The server may wait,
-	 * if another process is reading its first block, or for a free handle if
-	 * several scans have them all.)  Calls la_window_issued() for every block
-	 * for which a read was begun.  May raise errors.
+	 * Start to read one run, without waiting for it.  (The server may wait, if
+	 * another process is reading its first block; and for an old read if
+	 * several scans have all handles, or pin all that they may.)  Calls
+	 * la_window_issued() for every block for which a read was begun.  May
+	 * raise errors.
 	 */
 	void		(*start) (LaWindow *window, const LaRun *run);
 

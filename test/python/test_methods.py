@@ -33,6 +33,7 @@ from support import (
     gained,
     ice_cold,
     look_ahead_of,
+    need_extensions,
     plan_nodes,
     require_node,
     rows,
@@ -82,7 +83,12 @@ EXPECTED = {
 
 
 def start(
-    make: NewCluster, server: Server, io_method: str | None, direct: bool, service: bool
+    make: NewCluster,
+    server: Server,
+    io_method: str | None,
+    direct: bool,
+    service: bool,
+    **more: str,
 ) -> Cluster:
     if (io_method is not None) != (server.major >= 18):
         pytest.skip("io_method is of 18 and later")
@@ -91,6 +97,7 @@ def start(
     if direct and server.major < 16:
         pytest.skip("direct I/O is of 16 and later")
     conf = {"io_method": io_method} if io_method else {}
+    conf |= more
     conf["pg_lookahead.io_workers"] = "2" if service else "0"
     if direct:
         conf["debug_io_direct"] = "data"
@@ -339,6 +346,60 @@ def test_few_handles(own_cluster: NewCluster, server: Server, concurrency: str) 
         cold(connection, "served")
         assert rows(connection, query) == [(2000, 400000)]
     cluster.close()
+
+
+# Scans of one plan, and the buffers that there are.
+MERGED = 60
+BUFFERS = 2048
+
+
+def test_pins_of_many_scans(own_cluster: NewCluster, server: Server) -> None:
+    """Reads in flight, of all scans together, pin no more than a backend's share of buffers."""
+    cluster = start(
+        own_cluster,
+        server,
+        "io_uring",
+        False,
+        False,
+        shared_buffers=f"{BUFFERS * 8}kB",
+        max_connections="20",
+        io_max_concurrency="64",
+        io_combine_limit="256kB",
+        max_locks_per_transaction="256",
+    )
+    need_extensions(cluster, "pg_buffercache")
+    query = "SELECT a, part, pinned() FROM merged ORDER BY a"
+    with LogWatch(cluster), connect(cluster) as connection:
+        script(
+            connection,
+            """
+CREATE TABLE merged (part int, a int, filler text) PARTITION BY LIST (part);
+CREATE FUNCTION pinned() RETURNS bigint LANGUAGE sql VOLATILE
+AS 'SELECT sum(pinned) FROM pg_buffercache_usage_counts()'
+""",
+        )
+        partitions = [f"merged_{i}" for i in range(MERGED)]
+        for i, name in enumerate(partitions):
+            connection.execute(
+                f"CREATE TABLE {name} PARTITION OF merged FOR VALUES IN ({i})"
+                " WITH (fillfactor = 20)"
+            )
+        connection.execute(
+            "INSERT INTO merged SELECT part, i, repeat('x', 700)"
+            f" FROM generate_series(0, {MERGED - 1}) part, generate_series(1, 100) i"
+        )
+        script(connection, "CREATE INDEX ON merged (a); VACUUM ANALYZE merged")
+        settings(connection, **INDEX_SCANS, enable_sort="off", pg_lookahead__method="aio")
+        require_node(connection, query, "Merge Append")
+        cold(connection, *partitions)
+        with gained(connection) as change:
+            found = rows(connection, query)
+        assert sorted(row[:2] for row in found) == list(product(range(1, 101), range(MERGED)))
+        assert change.scans == MERGED
+        assert change.blocks_issued > 2000
+        # Each scan is on a page, too.  More than 20 processes share.
+        most = max(row[2] for row in found) - MERGED
+        assert FIRST_WINDOW <= most <= BUFFERS // 20
 
 
 @pytest.mark.parametrize("io_method", ["worker", "io_uring"])
