@@ -257,6 +257,8 @@ la_load_feed(LaLoad *load, BulkInsertState bistate, bool use_fsm)
 	if (target == load->seen)
 		return;
 	load->seen = target;
+	if (left > 0 && bistate->last_free == load->overtaken)
+		return;					/* wait until they are used */
 
 	if (left == 0 && load->growth.size != InvalidBlockNumber &&
 		target < load->growth.size &&
@@ -269,7 +271,11 @@ la_load_feed(LaLoad *load, BulkInsertState bistate, bool use_fsm)
 	if (!at_end)
 		return;
 	if (left > 0 && bistate->last_free + 1 != nblocks)
-		return;					/* wait until they are used */
+	{
+		/* It stays so: the size is not asked for at each of them. */
+		load->overtaken = bistate->last_free;
+		return;
+	}
 	if (load->refused != InvalidBlockNumber &&
 		nblocks < load->refused + LA_BATCH_BLOCKS)
 		return;
@@ -492,7 +498,7 @@ la_load_begin(LaLoad *load)
 	la_growth_init(&load->toast_growth);
 	load->pool_first = load->pool_last = InvalidBlockNumber;
 	load->next_free = load->last_free = InvalidBlockNumber;
-	load->refused = InvalidBlockNumber;
+	load->overtaken = load->refused = InvalidBlockNumber;
 	load->outer = la_loads;
 	la_loads = load;
 }

@@ -42,6 +42,8 @@ struct LaLoad
 	BlockNumber pool_last;
 	uint32		added;			/* pages that were added for it so far */
 	uint32		asked;			/* of these, when the map was asked last */
+	BlockNumber overtaken;		/* last of its pages when others had come
+								 * behind them, or InvalidBlockNumber */
 	BlockNumber refused;		/* pages of the table when that had room, or
 								 * there were too many to share it */
 	BlockNumber next_free;		/* what it had not used when last seen */

@@ -118,6 +118,7 @@ typedef struct LaWriteOrder
 {
 	Relation	rel;
 	LaDue		due;
+	BlockNumber least;			/* no page before this one */
 	BlockNumber first;
 	BlockNumber end;			/* the one after the last */
 } LaWriteOrder;
@@ -373,7 +374,8 @@ la_filled_room(const LaFilledPages *filled)
 }
 
 /*
- * Write a page that is due, and those beside it.  Returns false after an error.
+ * Write a page that is due, and those beside it.  Returns false after an error,
+ * or if too few could be written together.
  */
 static bool
 la_write_around(LaWriteOrder *order, BlockNumber block)
@@ -384,6 +386,10 @@ la_write_around(LaWriteOrder *order, BlockNumber block)
 	if (!la_direct_io())
 		step = Min(step, la_call_size);
 	LimitAdditionalPins(&step);
+
+	/* With so few pins each page would have a call of its own. */
+	if (step < Min(LA_MIN_CALL, la_write_combine_size))
+		return false;
 	if (la_copies == NULL)
 		la_copies = MemoryContextAllocAligned(TopMemoryContext,
 											  LA_MAX_WRITE_COMBINE_SIZE *
@@ -392,6 +398,7 @@ la_write_around(LaWriteOrder *order, BlockNumber block)
 	order->first = block - block % RELSEG_SIZE % step;
 	order->end = order->first +
 		Min(step, RELSEG_SIZE - order->first % RELSEG_SIZE);
+	order->first = Max(order->first, order->least);
 	if (la_copies != NULL && la_guard_run_once(la_write_body, order))
 		return true;
 	la_extend_count(&(LaExtendCounters) {.errors_total = 1});
@@ -451,7 +458,8 @@ la_filled_write(LaFilledPages *filled, Relation rel, uint32 nempty)
 	uint32		step = la_write_combine_size;
 	uint32		early = filled->size / LA_EARLY_PART;
 	int64		hits = pgBufferUsage.shared_blks_hit;
-	LaWriteOrder order = {.rel = rel, .due = la_due_in_ring};
+	LaWriteOrder order = {.rel = rel, .due = la_due_in_ring,
+	.least = filled->first_new};
 
 	if (filled->is_off || filled->npages == 0 || step == 0 ||
 		!la_guard_is_possible())

@@ -33,8 +33,8 @@
  * in flight, which are pinned, by a backend's share of buffers, or with I/O
  * workers by LA_AIO_WORKER_SHARES of these.  A window that has reached one puts
  * off the rest.  Several together can, too.  Then the next start waits for an
- * old read: StartReadBuffers() for a handle, we for what may be pinned, with the
- * windows that have reads in flight in a list.
+ * old read: StartReadBuffers() for a handle, we for what may be pinned, and so
+ * there is a list of the windows that have reads in flight.
  *
  * Reads for I/O workers are submitted together.  With io_uring each is at once:
  * a process that comes upon one that was not submitted yet sleeps until
@@ -192,8 +192,9 @@ la_aio_retire_complete(LaAio *aio)
 }
 
 /*
- * May another read pin its blocks, beside so many that are in flight?  With
- * very few buffers a backend's share is nothing, and a window a few blocks.
+ * May another read pin its blocks, beside so many that are in flight?  What the
+ * plan itself has pinned is of the backend's share, but leaves us half of it: a
+ * merge of many partitions has a page of each.
  */
 static bool
 la_aio_may_pin(int nreads, int nblocks)
@@ -202,34 +203,30 @@ la_aio_may_pin(int nreads, int nblocks)
 		Max(nreads, nblocks / LA_AIO_WORKER_SHARES) : nblocks;
 
 	return nreads < LA_AIO_MIN_READS ||
-		pinned < (int) GetAdditionalPinLimit();
+		pinned < (int) Max(GetAdditionalPinLimit(), GetPinLimit() / 2);
 }
 
 /*
  * See that the windows together may pin the blocks of another read: wait for
- * old ones if need be.  Not to start it would leave a scan to itself because its
- * neighbours have their windows full.
+ * old ones if need be.  Not to start it would leave a scan to itself because
+ * its neighbours have their windows full.
  */
 static void
 la_aio_make_room(void)
 {
-	dlist_mutable_iter iter;
-
-	if (likely(la_aio_may_pin(la_aio_nstarted, la_aio_nblocks)))
-		return;
-
-	/* No more of them than there are handles. */
-	dlist_foreach_modify(iter, &la_aio_busy)
-		la_aio_retire_complete(dlist_container(LaAio, node, iter.cur));
-
-	/* What was not submitted yet cannot be waited for. */
-	pgaio_submit_staged();
 	while (!la_aio_may_pin(la_aio_nstarted, la_aio_nblocks))
 	{
-		LaAio	   *aio = dlist_head_element(LaAio, node, &la_aio_busy);
+		dlist_mutable_iter iter;
 
-		pgaio_wref_wait(la_aio_oldest(aio));
-		la_aio_retire_oldest(aio);
+		dlist_foreach_modify(iter, &la_aio_busy)
+			la_aio_retire_complete(dlist_container(LaAio, node, iter.cur));
+		if (la_aio_may_pin(la_aio_nstarted, la_aio_nblocks))
+			break;
+
+		/* What was not submitted yet cannot be waited for. */
+		pgaio_submit_staged();
+		pgaio_wref_wait(la_aio_oldest(dlist_head_element(LaAio, node,
+														 &la_aio_busy)));
 	}
 }
 
@@ -303,6 +300,9 @@ la_aio_start(LaWindow *window, const LaRun *run)
 		return;
 	}
 
+	/* Not for each part: what is split off is pinned already. */
+	la_aio_make_room();
+
 	if (!aio->in_burst)
 	{
 		if (la_aio_has_batches())
@@ -318,14 +318,12 @@ la_aio_start(LaWindow *window, const LaRun *run)
 	while (done < run->nblocks)
 	{
 		int			n = run->nblocks - done;
-		int			i;
-		ReadBuffersOperation *read;
+		int			i = aio->free[--aio->nfree];
+		ReadBuffersOperation *read = &aio->reads[i];
 		bool		begun;
 
-		la_aio_make_room();
-		Assert(aio->nfree > 0);
-		i = aio->free[--aio->nfree];
-		read = &aio->reads[i];
+		Assert(aio->nfree >= 0);
+
 		read->rel = window->rel;
 		read->smgr = RelationGetSmgr(window->rel);
 		read->persistence = window->rel->rd_rel->relpersistence;

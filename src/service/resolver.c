@@ -24,10 +24,11 @@
  *
  * A resolver takes the locks on catalogs that any reader takes, none on the
  * relation itself, waits at most LA_LOCK_TIMEOUT for them, and is gone after
- * some milliseconds.  Only connecting may take longer, while the database is
- * dropped or moved; then the server itself ends it.  It may read the row of
- * before a change that is not committed yet; who uses the answer must stand
- * that: see maintenance.c.
+ * some milliseconds.  Only connecting may take longer: while the database is
+ * dropped or moved, and then the server itself ends it; or while one of its
+ * catalogs is locked, and then its slot is taken for as long.  It may read the
+ * row of before a change that is not committed yet; who uses the answer must
+ * stand that: see maintenance.c.
  *
  * Copyright (c) 2026, the pg_lookahead authors
  *
@@ -93,8 +94,9 @@ typedef struct LaResolverOrder
 
 static LaWatch *la_watch_area = NULL;
 
-/* In the watcher: the processes that answer, NULL where no question is open. */
+/* In the watcher: the processes that answer, or NULL. */
 static BackgroundWorkerHandle *la_resolvers[LA_MAX_LOOKUPS];
+static bool la_is_cancelled[LA_MAX_LOOKUPS];	/* nobody waits for it */
 
 StaticAssertDecl(sizeof(LaResolverOrder) <= BGW_EXTRALEN,
 				 "the order must fit into bgw_extra");
@@ -221,6 +223,24 @@ la_watcher_is_declined(int place, int pid)
 }
 
 /*
+ * Is no resolver there for a slot, be it one whose answer nobody waits for?
+ */
+static bool
+la_slot_is_free(int slot)
+{
+	pid_t		pid;
+
+	if (la_resolvers[slot] == NULL)
+		return true;
+	if (!la_is_cancelled[slot] ||
+		GetBackgroundWorkerPid(la_resolvers[slot], &pid) != BGWH_STOPPED)
+		return false;
+	pfree(la_resolvers[slot]);
+	la_resolvers[slot] = NULL;
+	return true;
+}
+
+/*
  * Ask for the file of a relation.  Returns the slot to be polled, or -1 if
  * nobody can be asked now.
  */
@@ -234,7 +254,7 @@ la_lookup_begin(Oid dbid, Oid relid)
 	bool		is_started;
 	int			slot = 0;
 
-	while (slot < LA_MAX_LOOKUPS && la_resolvers[slot] != NULL)
+	while (slot < LA_MAX_LOOKUPS && !la_slot_is_free(slot))
 		slot++;
 	if (slot == LA_MAX_LOOKUPS)
 		return -1;
@@ -261,11 +281,12 @@ la_lookup_begin(Oid dbid, Oid relid)
 	MemoryContextSwitchTo(save);
 	if (!is_started)
 		la_resolvers[slot] = NULL;
+	la_is_cancelled[slot] = false;
 	return is_started ? slot : -1;
 }
 
 /*
- * Is the answer there?  If it is, the slot is free again.
+ * Is the answer there?  If it is, nobody waits for it any more.
  */
 LaLookupResult
 la_lookup_poll(int slot, LaFiles *files)
@@ -294,7 +315,8 @@ la_lookup_poll(int slot, LaFiles *files)
 }
 
 /*
- * The answer is not wanted any more.
+ * The answer is not wanted any more.  The slot is free as soon as the resolver
+ * has gone.
  */
 void
 la_lookup_cancel(int slot)
@@ -304,9 +326,7 @@ la_lookup_cancel(int slot)
 	SpinLockAcquire(&la_watch_area->mutex);
 	lookup->ticket++;
 	SpinLockRelease(&la_watch_area->mutex);
-	if (la_resolvers[slot] != NULL)
-		pfree(la_resolvers[slot]);
-	la_resolvers[slot] = NULL;
+	la_is_cancelled[slot] = true;
 }
 
 /* -------------------------------------------------------------------------

@@ -75,8 +75,12 @@
 /* How long an error of a relation is remembered, by all workers. */
 #define LA_LOG_AGAIN_US		UINT64CONST(60000000)
 
-/* Under load statistics are handed over, and files closed, this often. */
+/*
+ * Under load statistics are handed over, and files closed, this often.  To come
+ * to a block the server opens all segments before its own.
+ */
 #define LA_TIDY_US			UINT64CONST(1000000)
+#define LA_CLOSE_US			UINT64CONST(60000000)
 
 /* A worker without work looks round this often, for what has no latch. */
 #define LA_IDLE_TIMEOUT_MS	60000L
@@ -94,6 +98,7 @@ typedef struct LaPiece
 static LaWorker *la_worker = NULL;	/* our own */
 static LaRing *la_ring = NULL;
 static uint64 la_tidied_us = 0;	/* see la_worker_tidy() */
+static uint64 la_closed_us = 0;
 
 static inline void
 la_count(pg_atomic_uint64 *counter, uint64 n)
@@ -447,10 +452,14 @@ la_worker_configure(void)
  * Others' files were opened to write out their pages.
  */
 static void
-la_worker_tidy(void)
+la_worker_tidy(bool is_idle)
 {
 	la_tidied_us = la_now_us();
-	la_smgr_close_all();
+	if (is_idle || la_tidied_us - la_closed_us >= LA_CLOSE_US)
+	{
+		la_closed_us = la_tidied_us;
+		la_smgr_close_all();
+	}
 	/* By force: there is no transaction whose end would tell the time. */
 	(void) pgstat_report_stat(true);
 }
@@ -478,7 +487,7 @@ la_worker_sleep(void)
 		if ((events & WL_TIMEOUT) != 0)
 		{
 			is_woken = false;
-			la_worker_tidy();
+			la_worker_tidy(true);
 		}
 	}
 	pg_atomic_write_u32(&la_worker->sleeping, 0);
@@ -549,6 +558,6 @@ la_io_worker_main(Datum arg)
 		npending--;
 		(void) la_status_turn(la_worker);
 		if (la_now_us() - la_tidied_us >= LA_TIDY_US)
-			la_worker_tidy();
+			la_worker_tidy(false);
 	}
 }

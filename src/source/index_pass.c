@@ -92,11 +92,7 @@
 #define LA_MOST_STRIDES		4
 #define LA_FEW_MISSES		4
 
-/*
- * Blocks before a place that are looked at, and how many may be missing.  The
- * ring that VACUUM reads through has 16 buffers, of 8 kB, at the least.
- */
-#define LA_TRAIL			12
+/* Of LA_TRAIL blocks before a place so many may be missing. */
 #define LA_TRAIL_GAPS		1
 
 /* Steps on after which it is a pass. */
@@ -174,7 +170,7 @@ la_block_use(const LaTarget *target, BlockNumber blkno)
 /*
  * Are the blocks before this one in shared buffers, all but LA_TRAIL_GAPS?
  */
-static bool
+bool
 la_has_trail(const LaTarget *target, BlockNumber blkno)
 {
 	int			gaps = 0;

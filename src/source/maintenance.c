@@ -32,12 +32,22 @@
  * The start of a scan.  A scan of a table larger than a quarter of shared
  * buffers may start anywhere, and reports where it is to others that may join.
  * The location is shared and bears no name.  If location less blocks done is
- * the same at two looks, that is the start; if the location stands still while
- * blocks are done, the scan started at block 0.  (Asking for the location makes
- * the server remember one, out of 20, for a table that had none: as much as the
- * beginning of a scan does.)  COPY reports rows and bytes,
- * no blocks; there the location is all that there is, and with
- * synchronize_seqscans off (pg_dump) or a smaller table it is not followed.
+ * the same at two looks, that may be the start; if the location stands still
+ * while blocks are done, the scan started at block 0.  (Asking for the location
+ * makes the server remember one, out of 20, for a table that had none: as much
+ * as the beginning of a scan does.)
+ *
+ * It may be another scan's: of a query, beside a build that takes no part in
+ * synchronized scans (BRIN, GIN), and both go at the pace of the disk.  So we
+ * look whether what the build would just have read, had it started at block 0,
+ * is in shared buffers, and what it would read soon is not.  Twice so, and it
+ * did.  Of a parallel build of a large table the location may be any process's,
+ * chunks away from the leader, whose blocks are counted: such a build is
+ * followed in this way, or if the location stands still, and else left alone.
+ *
+ * COPY reports rows and bytes, no blocks; there the location is all that there
+ * is, and with synchronize_seqscans off (pg_dump) or a smaller table it is not
+ * followed.
  *
  * ANALYZE takes a random sample that nobody else knows, in physical order, and
  * advises the kernel of it a few blocks ahead by itself (14 and later).  That
@@ -149,6 +159,12 @@
 /* A scan must have moved so far between two estimates. */
 #define LA_START_STEP		64
 
+/* So far beyond a scan, in blocks, nothing is there yet because of it. */
+#define LA_BEYOND			(4 * LA_TRAIL)
+
+/* Processes of a parallel scan take chunks: the table has so many of them. */
+#define LA_SERVERS_CHUNKS	2048
+
 /*
  * In the second pass of VACUUM: as many blocks of each look are checked for
  * having been visited, and after so many of them it must be every fourth.
@@ -193,9 +209,11 @@ typedef struct LaCommand
 	bool		is_open;		/* "pursuit" follows it */
 	bool		is_given_up;
 	int			start_looks;
+	bool		is_estimated;	/* what follows is of an earlier look */
 	BlockNumber start;			/* the estimate at the last look */
 	BlockNumber location;		/* of synchronized scans then */
 	int64		done;			/* blocks done then */
+	bool		is_from_zero;	/* it was seen where it would be from block 0 */
 	LaCommandWaits waits;		/* before it is followed */
 	int			visits;			/* second pass: blocks checked, ... */
 	int			visited;		/* ... and blocks that it had been to */
@@ -266,6 +284,66 @@ la_choose_method(LaTarget *target, LaScanKind kind)
 }
 
 /*
+ * Is the scan where it would be if it had started at block 0?  What is before
+ * its position it has just read then, and of what is beyond not all is there.
+ * Returns false if it cannot be told: it has read more while we looked, and
+ * given up what it had read before.
+ */
+static bool
+la_see_from_zero(const LaCommand *command, const LaSight *sight,
+				 bool *is_from_zero)
+{
+	const LaTarget *target = &command->files.target;
+	const volatile int64 *live =
+		la_progress_counter(command->pid, sight->kind == LA_SCAN_REWRITE ?
+							PROGRESS_CLUSTER_HEAP_BLKS_SCANNED :
+							PROGRESS_SCAN_BLOCKS_DONE);
+	int64		done = live == NULL ? 0 : *live;
+
+	if (done < LA_TRAIL || done + LA_BEYOND > command->nblocks)
+		return false;
+	*is_from_zero = la_has_trail(target, (BlockNumber) done) &&
+		!la_has_trail(target, (BlockNumber) done + LA_BEYOND);
+	return *live >= done && *live - done <= LA_TRAIL;
+}
+
+/*
+ * Are the processes of a parallel scan further apart than we can tell?
+ */
+static bool
+la_is_far_apart(LaCommand *command)
+{
+	return command->nblocks / LA_SERVERS_CHUNKS > LA_START_TOLERANCE / 2 &&
+		la_has_parallel_workers(&command->waits, command->pid);
+}
+
+/*
+ * Do two looks tell where the scan started?  *start is what the location says
+ * now.
+ */
+static bool
+la_start_is_known(LaCommand *command, BlockNumber location,
+				  BlockNumber *start, bool is_from_zero)
+{
+	const int64 n = command->nblocks;
+	const int64 apart = Max(*start, command->start) -
+		Min(*start, command->start);
+
+	if (location == command->location ||
+		(is_from_zero && command->is_from_zero))
+	{
+		*start = 0;
+		return true;
+	}
+	if (is_from_zero || command->is_from_zero || la_is_far_apart(command) ||
+		Min(apart, n - apart) > LA_START_TOLERANCE)
+		return false;
+	if (Min(*start, n - *start) <= LA_START_TOLERANCE)
+		*start = 0;
+	return true;
+}
+
+/*
  * Find where the scan started.  Returns false if that is not known yet, or will
  * never be; then is_given_up is set.
  */
@@ -275,8 +353,9 @@ la_find_start(LaCommand *command, const LaSight *sight)
 	const int64 n = command->nblocks;
 	BlockNumber location;
 	BlockNumber start;
-	int64		apart;
-	bool		is_first = command->start_looks == 0;
+	bool		is_from_zero;
+	bool		is_known;
+	const bool	is_first = command->start_looks == 0;
 
 	if (sight->kind != LA_SCAN_BUILD && sight->kind != LA_SCAN_REWRITE &&
 		sight->kind != LA_SCAN_COPY)
@@ -310,29 +389,20 @@ la_find_start(LaCommand *command, const LaSight *sight)
 		return false;
 	}
 
+	if (command->is_estimated &&
+		sight->done < command->done + LA_START_STEP)
+		return false;
+	if (!la_see_from_zero(command, sight, &is_from_zero))
+		return false;
 	start = (BlockNumber) ((location + n - sight->done % n) % n);
-	if (!is_first)
-	{
-		if (sight->done < command->done + LA_START_STEP)
-			return false;
-		if (location == command->location)
-		{
-			command->start = 0;
-			return true;
-		}
-		apart = Max(start, command->start) - Min(start, command->start);
-		if (Min(apart, n - apart) <= LA_START_TOLERANCE)
-		{
-			if (Min(start, n - start) <= LA_START_TOLERANCE)
-				start = 0;
-			command->start = start;
-			return true;
-		}
-	}
+	is_known = command->is_estimated &&
+		la_start_is_known(command, location, &start, is_from_zero);
+	command->is_estimated = true;
 	command->location = location;
 	command->done = sight->done;
 	command->start = start;
-	return false;
+	command->is_from_zero = is_from_zero;
+	return is_known;
 }
 
 /*
@@ -684,6 +754,7 @@ la_command_seen(LaCommand *command, const LaSight *sight)
 		la_scan_close(command, true);
 		command->is_given_up = false;
 		command->start_looks = 0;
+		command->is_estimated = false;
 		la_waits_begin(&command->waits);
 		command->visits = command->visited = 0;
 	}

@@ -70,6 +70,20 @@ QUERIES = {
 }
 
 
+# Those of sequential scans.
+METHODS = ("worker", "advice")
+
+PARALLEL = {
+    **SEQUENTIAL_SCANS,
+    "max_parallel_workers_per_gather": "2",
+    "parallel_setup_cost": "0",
+    "parallel_tuple_cost": "0",
+    "min_parallel_table_scan_size": "0",
+    "enable_mergejoin": "off",
+    "enable_nestloop": "off",
+}
+
+
 def need_followed_scans(server: Server) -> None:
     """Skip the test from 18 on."""
     if server.major >= 18:

@@ -37,13 +37,19 @@ from maintenance_support import (
 )
 from service_support import until_left
 from support import (
+    SEQUENTIAL_SCANS,
     Connection,
     LogWatch,
     cached_pages,
+    cold,
     connect,
     evict_tablespaces,
+    need_extensions,
+    require_node,
     rows,
     script,
+    settings,
+    settle,
     slow_tablespace,
     value,
     wait_for,
@@ -111,6 +117,49 @@ def test_index_builds(connection: Connection, statements: str) -> None:
         assert tried(connection, "REINDEX INDEX made", BLOCKS // 3) > BLOCKS / 3
     finally:
         connection.execute("DROP INDEX IF EXISTS made")
+
+
+# Whatever the query beside it does, these begin at block 0.
+FROM_ZERO = {
+    "brin": "CREATE INDEX made ON maintained USING brin (endless_once_seen(a))",
+    "not_synchronized": "SET synchronize_seqscans = off;"
+    " CREATE INDEX made ON maintained (endless_once_seen(a))",
+}
+
+
+@pytest.mark.parametrize("name", FROM_ZERO)
+def test_build_beside_a_scan(connection: Connection, watched: Cluster, name: str) -> None:
+    """A query's synchronized scan at the same pace is not taken for the build's."""
+    need_extensions(watched, "pg_buffercache")
+    place = "SELECT position, frontier FROM pg_stat_lookahead_owners WHERE pid = %s"
+    resident = (
+        "SELECT count(*) FROM pg_buffercache"
+        " WHERE relfilenode = pg_relation_filenode('maintained') AND relforknumber = 0"
+        " AND relblocknumber >= %s AND relblocknumber < %s"
+    )
+    with connect(watched) as reader, connect(watched) as build, ThreadPoolExecutor() as pool:
+        settings(reader, **SEQUENTIAL_SCANS, pg_lookahead__seqscan="off")
+        # It begins where another one has stopped.
+        rest(connection)
+        cold(connection, "maintained")
+        rows(reader, "SELECT a FROM maintained OFFSET 20000 LIMIT 1")
+        query = "SELECT count(*) FROM maintained WHERE slow_until_seen(a) IS NOT NULL"
+        require_node(reader, query, "Seq Scan")
+        reading = pool.submit(value, reader, query)
+        building = pool.submit(script, build, FROM_ZERO[name])
+        pid = build.info.backend_pid
+        wait_for(lambda: bool(connection.execute(place, (pid,)).fetchall()), 30)
+        # It sleeps now.
+        assert reading.result() == BLOCKS * 20
+        settle(connection)
+        [(position, frontier)] = connection.execute(place, (pid,)).fetchall()
+        assert position < frontier
+        found = connection.execute(resident, (position, frontier)).fetchone()
+        value(connection, f"SELECT pg_cancel_backend({pid})")
+        with pytest.raises(psycopg.errors.QueryCanceled):
+            building.result()
+    assert found is not None
+    assert found[0] > (frontier - position) / 2
 
 
 def test_reindex_of_a_table(connection: Connection) -> None:

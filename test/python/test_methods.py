@@ -350,7 +350,7 @@ def test_few_handles(own_cluster: NewCluster, server: Server, concurrency: str) 
 
 # Scans of one plan, and the buffers that there are.
 MERGED = 60
-BUFFERS = 2048
+BUFFERS = 16384
 
 
 def test_pins_of_many_scans(own_cluster: NewCluster, server: Server) -> None:
@@ -397,9 +397,9 @@ AS 'SELECT sum(pinned) FROM pg_buffercache_usage_counts()'
         assert sorted(row[:2] for row in found) == list(product(range(1, 101), range(MERGED)))
         assert change.scans == MERGED
         assert change.blocks_issued > 2000
-        # Each scan is on a page, too.  More than 20 processes share.
+        # Each scan is on a page, too.  More than 64 processes share the buffers.
         most = max(row[2] for row in found) - MERGED
-        assert FIRST_WINDOW <= most <= BUFFERS // 20
+        assert 3 * FIRST_WINDOW <= most <= BUFFERS // 64
 
 
 @pytest.mark.parametrize("io_method", ["worker", "io_uring"])

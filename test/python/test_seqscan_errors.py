@@ -10,7 +10,7 @@ from lookahead.cluster import Cluster
 from lookahead.servers import Server
 
 from conftest import NewCluster
-from seqscan_support import SETUP, need_followed_scans, scanning, switch
+from seqscan_support import METHODS, SETUP, need_followed_scans, scanning, switch
 from support import (
     Connection,
     LogWatch,
@@ -24,8 +24,6 @@ from support import (
     value,
 )
 from test_errors import EXPECTED, TOLERANT, Answer, ask, spoil
-
-METHODS = ("worker", "advice")
 
 # The page that is damaged, and one from which a scan looks ahead as far as that.
 BAD = 700

@@ -12,6 +12,7 @@ from lookahead.servers import Server
 
 from conftest import NewCluster
 from seqscan_support import (
+    METHODS,
     add_hole,
     blocks_of,
     long_table,
@@ -35,8 +36,6 @@ from support import (
     value,
 )
 from test_scroll import Oracle, random_move
-
-METHODS = ("worker", "advice")
 
 # A scan is timed for so many blocks.
 MEASURE = 2048
