@@ -26,9 +26,10 @@
  * relation itself, waits at most LA_LOCK_TIMEOUT for them, and is gone after
  * some milliseconds.  Only connecting may take longer: while the database is
  * dropped or moved, and then the server itself ends it; or while one of its
- * catalogs is locked, and then its slot is taken for as long.  It may read the
- * row of before a change that is not committed yet; who uses the answer must
- * stand that: see maintenance.c.
+ * catalogs is locked, and then its slot is taken for as long; with all of them
+ * taken no command of any database is looked up.  It may read the row of before
+ * a change that is not committed yet; who uses the answer must stand that: see
+ * maintenance.c.
  *
  * Copyright (c) 2026, the pg_lookahead authors
  *

@@ -284,8 +284,8 @@ la_choose_method(LaTarget *target, LaScanKind kind)
 }
 
 /*
- * Is the scan where it would be if it had started at block 0?  What is before
- * its position it has just read then, and of what is beyond not all is there.
+ * Is the scan where it would be if it had started at block 0?  What is at its
+ * position it has just read then, and of what is beyond not all is there.
  * Returns false if it cannot be told: it has read more while we looked, and
  * given up what it had read before.
  */
@@ -302,7 +302,10 @@ la_see_from_zero(const LaCommand *command, const LaSight *sight,
 
 	if (done < LA_TRAIL || done + LA_BEYOND > command->nblocks)
 		return false;
-	*is_from_zero = la_has_trail(target, (BlockNumber) done) &&
+
+	/* 17 may have taken most of its ring for the blocks that come next. */
+	*is_from_zero = (la_has_trail(target, (BlockNumber) done) ||
+					 la_has_trail(target, (BlockNumber) done + LA_TRAIL + 1)) &&
 		!la_has_trail(target, (BlockNumber) done + LA_BEYOND);
 	return *live >= done && *live - done <= LA_TRAIL;
 }

@@ -79,6 +79,8 @@ PARALLEL = {
     "parallel_setup_cost": "0",
     "parallel_tuple_cost": "0",
     "min_parallel_table_scan_size": "0",
+    # Processes share the rows, not the pages, of which tests before may have left many.
+    "seq_page_cost": "0",
     "enable_mergejoin": "off",
     "enable_nestloop": "off",
 }
