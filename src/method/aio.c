@@ -193,8 +193,8 @@ la_aio_retire_complete(LaAio *aio)
 
 /*
  * May another read pin its blocks, beside so many that are in flight?  What the
- * plan itself has pinned is of the backend's share, but leaves us half of it: a
- * merge of many partitions has a page of each.
+ * plan itself has pinned does not count: a merge of many partitions has a page
+ * of each, and more than a share at times.
  */
 static bool
 la_aio_may_pin(int nreads, int nblocks)
@@ -203,7 +203,7 @@ la_aio_may_pin(int nreads, int nblocks)
 		Max(nreads, nblocks / LA_AIO_WORKER_SHARES) : nblocks;
 
 	return nreads < LA_AIO_MIN_READS ||
-		pinned < (int) Max(GetAdditionalPinLimit(), GetPinLimit() / 2);
+		pinned < (int) GetPinLimit();
 }
 
 /*
