@@ -86,7 +86,8 @@ OBJS = \
 	src/report/explain_space.o \
 	src/report/views.o
 
-PG_CPPFLAGS = -I$(place)/src
+# Added to what the command line says.
+override PG_CPPFLAGS += -I$(place)/src
 
 REGRESS = $(patsubst test/sql/%.sql,%,$(call files,test/sql/*.sql))
 REGRESS_OPTS = --inputdir=$(place)/test --load-extension=pg_lookahead
@@ -104,9 +105,9 @@ $(OBJS) $(OBJS:.o=.bc): $(wildcard $(place)/src/*.h $(place)/src/*/*.h)
 $(shell mkdir -p $(sort $(dir $(OBJS))))
 
 # The archive that goes to PGXN and to packagers.
-EXTVERSION = $(shell sed -n "s/^default_version = '\(.*\)'/\1/p" pg_lookahead.control)
+EXTVERSION = $(shell sed -n "s/^default_version = '\(.*\)'/\1/p" $(place)/pg_lookahead.control)
 dist:
-	git archive --format zip --prefix=pg_lookahead-$(EXTVERSION)/ \
-		-o pg_lookahead-$(EXTVERSION).zip HEAD
+	git -C $(place) archive --format zip --prefix=pg_lookahead-$(EXTVERSION)/ \
+		-o $(CURDIR)/pg_lookahead-$(EXTVERSION).zip HEAD
 
 .PHONY: dist

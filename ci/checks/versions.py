@@ -11,6 +11,7 @@ import re
 from pathlib import Path
 
 NAME = "pg_lookahead"
+TAG = re.compile(r"[^\x00-\x1f\x7f/\\]{1,256}")
 HEADING = re.compile(r"^## (.*)$", re.MULTILINE)
 RELEASE = re.compile(r"(\d+\.\d+\.\d+) \((unreleased|\d{4}-\d{2}-\d{2})\)")
 
@@ -51,6 +52,9 @@ def check(root: Path) -> list[str]:
         problems.append(f"{script}: is not there")
     for name, what, pattern in PLACES:
         same(f"{name}: {what}", find(root, name, pattern), version)
+    problems += [
+        f'META.json: PGXN takes no tag "{tag}"' for tag in meta["tags"] if not TAG.fullmatch(tag)
+    ]
     problems += _changelog(root, version)
 
     oldest = find(root, "src/compat.h", r"PG_VERSION_NUM < (\d+)0000\b") or "0"

@@ -141,7 +141,7 @@ la_aio_or_advice(Relation rel, const EState *estate, const char **reason)
 	{
 		const LaMethod *method = la_advice_or_worker(rel, reason);
 
-		if (method->id == LA_METHOD_NONE)
+		if (method->id == LA_METHOD_NONE && la_direct_io())
 			*reason = "neither io_method \"sync\" nor kernel advice reads ahead with direct I/O";
 		else if (method->id == LA_METHOD_ADVICE)
 			*reason = "io_method \"sync\" reads nothing asynchronously, kernel advice does";

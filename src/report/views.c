@@ -206,7 +206,11 @@ Datum
 pg_stat_lookahead_reset(PG_FUNCTION_ARGS)
 {
 	la_require_shared();
-	la_counters_reset(MyDatabaseId,
-					  PG_ARGISNULL(0) ? InvalidOid : PG_GETARG_OID(0));
+
+	/* To la_counters_reset() no relation is all of them. */
+	if (PG_ARGISNULL(0))
+		la_counters_reset(MyDatabaseId, InvalidOid);
+	else if (OidIsValid(PG_GETARG_OID(0)))
+		la_counters_reset(MyDatabaseId, PG_GETARG_OID(0));
 	PG_RETURN_VOID();
 }

@@ -98,8 +98,9 @@ SELECT schemaname, relname, relid = to_regclass(schemaname || '.' || relname) AS
        blocks_issued = blocks_used + blocks_wasted AS accounted, errors, depth_max > 0 AS depth,
        stats_reset BETWEEN now() - interval '1 hour' AND clock_timestamp() AS stats_reset
   FROM pg_stat_lookahead ORDER BY schemaname;
--- one relation is forgotten, the other is not
+-- one relation is forgotten, the other is not; 0 is none
 SELECT pg_stat_lookahead_reset('counted'::regclass);
+SELECT pg_stat_lookahead_reset(0);
 SELECT schemaname, relname FROM pg_stat_lookahead;
 SELECT count(filler) FROM (SELECT * FROM counted WHERE a < 100 ORDER BY a OFFSET 0) t;
 SELECT schemaname, relname, scans FROM pg_stat_lookahead ORDER BY schemaname;
