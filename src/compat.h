@@ -302,6 +302,23 @@ la_tbm_shared_next(TBMSharedIterator *iterator)
 #endif
 
 /*
+ * May a bitmap heap scan leave out pages that are all-visible, because it needs
+ * no column?  It could until 15.13, 16.9 and 17.5.
+ */
+static inline bool
+la_bitmap_skips_pages(const BitmapHeapScanState *node)
+{
+#if PG_VERSION_NUM >= 180000
+	return false;
+#elif PG_VERSION_NUM >= 170000
+	return node->ss.ss_currentScanDesc != NULL &&
+		(node->ss.ss_currentScanDesc->rs_flags & SO_NEED_TUPLES) == 0;
+#else
+	return node->can_skip_fetch;
+#endif
+}
+
+/*
  * A B-tree scan with arrays that has come to the end of what it searched for:
  * go on with the next values?  17 made this one function; before, the arrays
  * had to be started, and may not be satisfiable.

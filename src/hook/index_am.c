@@ -30,7 +30,7 @@
  *
  * There are two such copies, alike: one is for indexes whose functions are not
  * plain, which so are asked once for each relcache entry (plain.c).  Scans of
- * those are never trusted, see below.
+ * those are never trusted; a third copy is for scans that are, see below.
  *
  * Nothing else of the routine changes, so vacuuming and building never meet us.
  * Others that scan such an index do: the planner, who looks for the least and

@@ -11,8 +11,9 @@
  * LA_COPY_BLOCKS blocks and forgets the iterator at once, because the shared
  * memory it is in may be gone before we are told.  For the next ones another
  * iterator goes over the first ones again, so each copy is four times as large
- * as the last one, and when they have taken LA_MOST_COPY_STEPS steps, at some
- * 16 GB of table, the source says that the bitmap is too long.
+ * as the last one, up to LA_MOST_COPY_BLOCKS, and when they have taken
+ * LA_MOST_COPY_STEPS steps, at some 16 GB of table, the source says that the
+ * bitmap is too long.
  *
  *		copy		[3] [4] [5] [19] ... last_copied	(not yet copied)
  *		returned			^ next_copied

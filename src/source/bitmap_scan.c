@@ -522,6 +522,12 @@ la_bitmap_start(LaBitmapScan *scan)
 		scan->hold_until = PG_INT64_MAX;
 		return;
 	}
+	if (la_bitmap_skips_pages(node))
+	{
+		/* Most of what is in the bitmap may be left out. */
+		la_bitmap_enter(scan, LA_BITMAP_OUT);
+		return;
+	}
 	if (scan->base.window == NULL)
 	{
 		const LaMethod *method =

@@ -95,6 +95,11 @@ la_entries_left(const LimitState *limit)
 	if (pg_add_s64_overflow(limit->offset, limit->count, &left))
 		return PG_UINT64_MAX;
 	left -= limit->position + 1;
+
+	/* Back to the first one behind the OFFSET. */
+	if (ScanDirectionIsBackward(limit->ps.state->es_direction))
+		left = limit->position - limit->offset -
+			(limit->lstate == LIMIT_SUBPLANEOF ? 1 : 2);
 	return (uint64) Max(left, 0);
 }
 

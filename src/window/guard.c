@@ -25,7 +25,7 @@
  * fails).  The server's log has the warning, and what failed at DEBUG1; where
  * it is counted, the counters tell.
  *
- * Why not a subtransaction?  It is not allowed in parallel mode before 18, it
+ * Why not a subtransaction?  It is not allowed in parallel mode before 17, it
  * uses up subtransaction ids, and it runs other extensions' callbacks, once
  * per window.  What makes the smaller thing safe is what the body may call:
  * index access methods whose support functions are plain (plain.c), the buffer
@@ -38,7 +38,8 @@
  *
  * Guarded bodies may nest: the scout, which runs in one, has another fill the
  * window of leaf pages that it is about to need.  An error of the inner one
- * ends there.
+ * ends there.  Not in a leader of parallel workers, see the next paragraph: for
+ * the inner one it looks as if somebody else had interrupts held.
  *
  * A leader of parallel workers serves no interrupt inside: the messages of its
  * workers would come up there, be silenced, and be gone.  Everybody else does,

@@ -67,10 +67,10 @@
  * one that jumps: nearly every read waits.  Who has waited at more than
  * LA_UNAIDED_SHARE of its last LA_UNAIDED_READS reads or so, before there was a
  * trial, has no help from the kernel and starts at once, without a trial for
- * LA_GRANT_LENGTH blocks.  Once only: the kernel may have learned by then, and
- * the scan is tried as above.  A scan that seems to go forward must have read
- * LA_UNAIDED_UPWARD blocks: a kernel that reads far ahead catches on before,
- * and would have to do so again after the grant.
+ * LA_GRANT_LENGTH blocks.  Once a round: the kernel may have learned by then,
+ * and the scan is tried as above.  A scan that seems to go forward must have
+ * read LA_UNAIDED_UPWARD blocks: a kernel that reads far ahead catches on
+ * before, and would have to do so again after the grant.
  *
  *		UNSEEN -> GRANTED -> SPENT
  *			^		 |

@@ -15,6 +15,7 @@ from support import (
     evict_tablespaces,
     gained,
     ice_cold,
+    need_extensions,
     plan_nodes,
     require_node,
     reset_statistics,
@@ -24,6 +25,7 @@ from support import (
     slow_tablespace,
     value,
 )
+from test_scroll import evict
 
 SETUP = """
 CREATE TABLE few (a int, b int, filler text) WITH (fillfactor = 20);
@@ -101,6 +103,30 @@ def test_not_one_block_more(defaults: Cluster, server: Server, name: str, n: int
                 with_it = blocks(defaults, connection, query)
             assert with_it == without, method
             assert change.blocks_issued == change.scans == 0
+
+
+@pytest.mark.parametrize("method", ["advice", "aio"])
+def test_back_to_the_first_row(defaults: Cluster, server: Server, method: str) -> None:
+    """A cursor that turns back reads no block before the first row of its OFFSET."""
+    if server.major < 17:
+        pytest.skip("pg_buffercache_evict() is of 17 and later")
+    if method == "aio" and server.major < 18:
+        pytest.skip("asynchronous I/O is of 18 and later")
+    need_extensions(defaults, "pg_buffercache")
+    query = "SELECT a, length(filler) FROM few ORDER BY a OFFSET 3000 LIMIT 400"
+    with connect(defaults) as connection:
+        settings(connection, **INDEX_SCANS, pg_lookahead__method=method)
+        settings(connection, pg_lookahead__start_after=0)
+        require_node(connection, query, "Index Scan", "few_a")
+        with gained(connection) as change, connection.transaction():
+            connection.execute(f"DECLARE c SCROLL CURSOR FOR {query}")
+            assert len(rows(connection, "FETCH ALL FROM c")) == 400
+            evict(connection, "few")
+            back = rows(connection, "FETCH BACKWARD ALL FROM c")
+        assert [row[0] for row in back] == list(range(3400, 3000, -1))
+        assert change.blocks_issued > 100
+        # A window is 16 blocks at least.
+        assert change.blocks_wasted <= 4, change
 
 
 def test_rows_are_right(defaults: Cluster) -> None:
