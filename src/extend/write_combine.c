@@ -374,8 +374,7 @@ la_filled_room(const LaFilledPages *filled)
 }
 
 /*
- * Write a page that is due, and those beside it.  Returns false after an error,
- * or if too few could be written together.
+ * Write a page that is due, and those beside it.  Returns false after an error.
  */
 static bool
 la_write_around(LaWriteOrder *order, BlockNumber block)
@@ -386,10 +385,6 @@ la_write_around(LaWriteOrder *order, BlockNumber block)
 	if (!la_direct_io())
 		step = Min(step, la_call_size);
 	LimitAdditionalPins(&step);
-
-	/* With so few pins each page would have a call of its own. */
-	if (step < Min(LA_MIN_CALL, la_write_combine_size))
-		return false;
 	if (la_copies == NULL)
 		la_copies = MemoryContextAllocAligned(TopMemoryContext,
 											  LA_MAX_WRITE_COMBINE_SIZE *

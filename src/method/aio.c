@@ -192,18 +192,26 @@ la_aio_retire_complete(LaAio *aio)
 }
 
 /*
- * May another read pin its blocks, beside so many that are in flight?  What the
- * plan itself has pinned does not count: a merge of many partitions has a page
- * of each, and more than a share at times.
+ * May another read pin its blocks, beside so many that are in flight?  With
+ * very few buffers a backend's share is nothing, and a window a few blocks.
  */
 static bool
-la_aio_may_pin(int nreads, int nblocks)
+la_aio_may_pin(int nreads, int nblocks, uint32 share)
 {
 	int			pinned = io_method == IOMETHOD_WORKER ?
 		Max(nreads, nblocks / LA_AIO_WORKER_SHARES) : nblocks;
 
-	return nreads < LA_AIO_MIN_READS ||
-		pinned < (int) GetPinLimit();
+	return nreads < LA_AIO_MIN_READS || pinned < (int) share;
+}
+
+/*
+ * The windows together, whatever the plan itself has pinned: a merge of many
+ * partitions has a page of each, and more than a share at times.
+ */
+static bool
+la_aio_all_may_pin(void)
+{
+	return la_aio_may_pin(la_aio_nstarted, la_aio_nblocks, GetPinLimit());
 }
 
 /*
@@ -214,13 +222,13 @@ la_aio_may_pin(int nreads, int nblocks)
 static void
 la_aio_make_room(void)
 {
-	while (!la_aio_may_pin(la_aio_nstarted, la_aio_nblocks))
+	while (!la_aio_all_may_pin())
 	{
 		dlist_mutable_iter iter;
 
 		dlist_foreach_modify(iter, &la_aio_busy)
 			la_aio_retire_complete(dlist_container(LaAio, node, iter.cur));
-		if (la_aio_may_pin(la_aio_nstarted, la_aio_nblocks))
+		if (la_aio_all_may_pin())
 			break;
 
 		/* What was not submitted yet cannot be waited for. */
@@ -246,7 +254,7 @@ la_aio_ready(LaWindow *window)
 	if (aio->nstarted >= (aio->in_burst ? most : (most + 1) / 2))
 		return false;
 	return aio->nfree >= MAX_IO_COMBINE_LIMIT &&
-		la_aio_may_pin(aio->nstarted, aio->nblocks);
+		la_aio_may_pin(aio->nstarted, aio->nblocks, GetAdditionalPinLimit());
 }
 
 /*
