@@ -358,7 +358,6 @@ la_find_start(LaCommand *command, const LaSight *sight)
 	BlockNumber start;
 	bool		is_from_zero;
 	bool		is_known;
-	const bool	is_first = command->start_looks == 0;
 
 	if (sight->kind != LA_SCAN_BUILD && sight->kind != LA_SCAN_REWRITE &&
 		sight->kind != LA_SCAN_COPY)
@@ -383,11 +382,12 @@ la_find_start(LaCommand *command, const LaSight *sight)
 									 command->nblocks);
 	if (sight->kind == LA_SCAN_COPY)
 	{
-		if (!is_first && location != command->location)
+		if (command->is_estimated && location != command->location)
 		{
 			command->start = location;
 			return true;
 		}
+		command->is_estimated = true;
 		command->location = location;
 		return false;
 	}
