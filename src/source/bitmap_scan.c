@@ -56,8 +56,11 @@
  * not), so this is believed only once a wait for a block, or advice, was.
  *
  * The stream of 18 does most of it by itself.  There a scan must also have
- * waited for a third of the time that LA_BITMAP_MEASURE blocks took; a dense
- * bitmap, which the kernel reads ahead as well, became a tenth slower.
+ * waited for a third of the time that LA_FIRST_MEASURE blocks took, or more of
+ * them the next times; a dense bitmap, which the kernel reads ahead as well,
+ * became a tenth slower.  It is looked at rarely, because with I/O workers it
+ * sleeps now and then also where all is in the page cache, and what it does
+ * more than they can keep up with costs several times its time.
  *
  * While we look ahead, the node's own prefetching (15 to 17) is switched off:
  * it would advise a second time of every block.
@@ -102,8 +105,13 @@
 /* A window in shared buffers is at most this fraction of them. */
 #define LA_BUFFERS_DIVISOR	16
 
-/* Where there is a stream, a scan is timed for so many blocks. */
-#define LA_BITMAP_MEASURE	64
+/*
+ * Where there is a stream, one block of so many is looked at, and a scan is
+ * timed for so many; for twice as many each time that it has not waited much.
+ */
+#define LA_STREAM_LOOK		16
+#define LA_FIRST_MEASURE	64
+#define LA_LAST_MEASURE		512
 
 /* Blocks in front of a scan, for each that it has visited, while it is new. */
 #define LA_MAX_WASTE		2
@@ -191,6 +199,7 @@ struct LaBitmapScan
 	int64		run_from;		/* that, when the executor went away last */
 	int64		away_reads;		/* la_blocks_read() then */
 	LaTimeMeter meter;			/* where there is a stream */
+	int			measure;		/* so many blocks are timed next */
 	int64		hold_until;		/* do not start before so many */
 	int			hold;			/* how long the next rest will be */
 	int			vain;			/* windows in a row read by nobody */
@@ -648,6 +657,27 @@ la_bitmap_begins(LaBitmapScan *scan)
 }
 
 /*
+ * Has the scan waited for a good part of the time that it was measured?  To see
+ * that costs as much as some blocks in the page cache.
+ */
+static bool
+la_bitmap_waits_much(LaBitmapScan *scan)
+{
+	LaTimes		spent;
+
+	if (!la_time_measure(&scan->meter, (uint64) scan->visited,
+						 (uint64) scan->measure, &spent))
+		return false;
+	if (!la_waited_much(&spent))
+	{
+		scan->measure = Min(scan->measure * 2, LA_LAST_MEASURE);
+		return false;
+	}
+	scan->measure = LA_FIRST_MEASURE;
+	return true;
+}
+
+/*
  * While watching: should look-ahead start?
  */
 static bool
@@ -655,16 +685,18 @@ la_bitmap_watch(LaBitmapScan *scan)
 {
 	int64		reads = la_blocks_read();
 	LaUsage		usage;
-	LaTimes		spent;
 	bool		waited;
+	int			nreads;
 
 	if (la_pace_at_once(&scan->pace))
 		return true;
-	if (reads == scan->reads)
+	if (reads == scan->reads ||
+		(LA_HAVE_BITMAP_STREAM && scan->visited % LA_STREAM_LOOK != 0))
 	{
 		la_pace_passed(&scan->pace);
 		return false;
 	}
+	nreads = (int) Min(reads - scan->reads, LA_QUIET_AFTER);
 	scan->reads = reads;
 	if (scan->visited < scan->hold_until)
 		return false;
@@ -679,12 +711,9 @@ la_bitmap_watch(LaBitmapScan *scan)
 	scan->kernel_reads = usage.reads;
 	scan->sleeps = usage.sleeps;
 	scan->is_stale = false;
-	scan->quiet = waited ? 0 : scan->quiet + 1;
+	scan->quiet = waited ? 0 : Min(scan->quiet + nreads, LA_QUIET_AFTER);
 	return la_pace_watch(&scan->pace, waited) &&
-		(!LA_HAVE_BITMAP_STREAM ||
-		 (la_time_measure(&scan->meter, (uint64) scan->visited,
-						  LA_BITMAP_MEASURE, &spent) &&
-		  la_waited_much(&spent)));
+		(!LA_HAVE_BITMAP_STREAM || la_bitmap_waits_much(scan));
 }
 
 /*
@@ -870,6 +899,7 @@ la_bitmap_scan_register(MemoryContext query_context, BitmapHeapScanState *node)
 	scan->current = InvalidBlockNumber;
 	BlockIdSet(&scan->current_id, InvalidBlockNumber);
 	scan->hold = LA_FIRST_HOLD;
+	scan->measure = LA_FIRST_MEASURE;
 	scan->kernel_reads = -1;
 
 	if (node->bitmapqualorig != NULL)

@@ -69,7 +69,7 @@
  * Blocks read without a wait (from the kernel's page cache) after which we look
  * only once in LA_QUIET_SKIP calls.
  */
-#define LA_QUIET_AFTER		64
+#define LA_QUIET_AFTER		32
 #define LA_QUIET_SKIP		32
 
 /* The same while a trial that look-ahead has lost holds it back. */
@@ -440,14 +440,34 @@ la_judge_skipped(LaIndexScan *scan)
 
 	la_pace_went_by(&scan->pace, LA_SPARSE_SKIP, slept && !is_vague);
 	if (nreads == 0)
+	{
+		/* The gap that opens now is to be the last of them. */
+		scan->cached = Min(scan->cached + LA_SPARSE_SKIP,
+						   LA_CACHED_LATER - 1);
 		return;
+	}
 	scan->reads_seen += nreads;
 	if (!is_vague)
 		la_pace_saw_read(&scan->pace, slept);
+	if (!slept)
+		scan->quiet_reads += nreads;
 	if (slept || nreads >= LA_SPARSE_READS)
 		scan->cached = 0;
 	else
 		scan->cached = Min(scan->cached, LA_SPARSE_AFTER);
+}
+
+/*
+ * The same of a quiet scan: it is watched closely again once it has slept.
+ */
+static inline void
+la_judge_quiet(LaIndexScan *scan)
+{
+	if (la_blocks_read() == scan->reads_seen || !la_has_slept())
+		return;
+	scan->quiet_reads = 0;
+	scan->quiet_skip = LA_QUIET_SKIP;
+	scan->cached = 0;
 }
 
 /*
@@ -477,7 +497,9 @@ la_turn_skip(LaIndexScan *scan)
 		scan->helped_skip =
 			la_blocks_read() - scan->reads_seen > LA_HELPED_FEW ?
 			LA_HELPED_FEW : LA_HELPED_SKIP;
-		if (!has_lost && !is_quiet && !is_helped)
+		if (is_sparse && is_quiet)
+			la_judge_quiet(scan);
+		else if (!has_lost && !is_quiet && !is_helped)
 			la_judge_skipped(scan);
 		return 0;
 	}

@@ -339,12 +339,10 @@ def pagecache_cells(server: Server, scale: Scale) -> Iterator[Cell]:
     for fuzz in scale.pagecache_fuzz:
         for fraction in scale.pagecache_fractions:
             for direction in DIRECTIONS:
-                rows = max(1, int(scale.rows * fraction))
                 yield _scan(
                     "pagecache", server, io_methods(server)[0], scale,
                     fuzz=fuzz, fraction=fraction, direction=direction,
-                    queries=queries_per_run(fuzz, rows, scale.rows),
-                    goal=PAGECACHE_GOAL, pair_factor=pair_factor(fuzz, fraction),
+                    goal=PAGECACHE_GOAL,
                 )  # fmt: skip
 
 

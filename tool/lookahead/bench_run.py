@@ -15,6 +15,8 @@ What is cached is too fast for arms that are seconds apart, and where a server's
 shared buffers happen to lie in memory is worth several per cent.  So in the group
 cached both arms are sessions of one server, on the same buffers, that alternate
 from query to query: one of them loads the library (session_preload_libraries).
+In the group pagecache too, and before each query the table is taken out of
+shared buffers; where the server cannot do that, before 18, each arm starts it.
 In the group pgbench two servers run at once, one with the library preloaded, and
 pgbench visits them by turns; both restart for every pair.
 """
@@ -63,8 +65,12 @@ JOINS_ONLY = (
     "SET enable_memoize = off",
 )
 
-# Rows that a cached scan returns in a second; only sets how often to repeat.
+# Rows that a scan returns in a second, and the most and the fewest repeats;
+# only sets how often to repeat.
 CACHED_ROWS = 5_000_000
+CACHED_REPEATS = (9, 400)
+PAGECACHE_ROWS = 500_000
+PAGECACHE_REPEATS = (5, 101)
 
 # Of many tiny queries, the share that is left out at the slow end.
 TRIMMED = 0.1
@@ -99,12 +105,13 @@ class Runner(PairRunner[Cell]):
 
     def _pair_of(self, group: str) -> Callable[[list[Cell], int], None]:
         return {
-            "cached": self._cached_pair,
+            "cached": self._together_pair,
+            "pagecache": self._pagecache_pair,
             "pgbench": self._pgbench_pair,
         }.get(group, self._scan_pair)
 
     def _batches(self, group: str, cells: Sequence[Cell]) -> Iterator[list[Cell]]:
-        if group != "cached":
+        if group not in ("cached", "pagecache"):
             yield from super()._batches(group, cells)
             return
         by_table: dict[str, list[Cell]] = {}
@@ -197,9 +204,16 @@ class Runner(PairRunner[Cell]):
             **spent,
         )  # fmt: skip
 
-    # -- everything in shared buffers ---------------------------------------
+    # -- everything in shared buffers, or in the page cache -------------------
 
-    def _cached_pair(self, batch: list[Cell], pair: int) -> None:
+    def _pagecache_pair(self, batch: list[Cell], pair: int) -> None:
+        if self.data[batch[0].server].can_evict():
+            self._together_pair(batch, pair)
+        else:
+            for cell in batch:
+                self._scan_pair([cell], pair)
+
+    def _together_pair(self, batch: list[Cell], pair: int) -> None:
         """Run all cells of one table on one start of the server."""
         missing = [
             cell
@@ -217,21 +231,40 @@ class Runner(PairRunner[Cell]):
             for arm in ARMS:
                 library = self._is_ahead(arm)
                 conn = stack.enter_context(self._connect(data, library=library))
-                data.prewarm(conn, first.table)
+                if first.group == "cached":
+                    data.prewarm(conn, first.table)
+                else:
+                    data.read_into_page_cache(first.table)
                 probes[arm] = Probe(conn, data.folder, first.table, library)
                 probes[arm].pin(pair)
             for cell in missing:
                 try:
-                    self._cached_run(cell, pair, probes)
+                    self._together_run(cell, pair, probes)
                 except PlanRejected as reason:
                     self._reject(cell, reason)
 
-    def _cached_run(self, cell: Cell, pair: int, probes: dict[str, Probe]) -> None:
-        """Time many short repetitions that alternate; the run is the fastest.
+    def _repeats(self, cell: Cell) -> int:
+        """Say how often a run repeats a scan that waits for nothing."""
+        cached = cell.group == "cached"
+        least, most = CACHED_REPEATS if cached else PAGECACHE_REPEATS
+        rows = CACHED_ROWS if cached else PAGECACHE_ROWS
+        return max(least, min(most, round(self.scale.cached_seconds / cell.rows * rows)))
+
+    def _together_run(self, cell: Cell, pair: int, probes: dict[str, Probe]) -> None:
+        """Time many short repetitions that alternate.
 
         Nothing makes a cached scan faster than it is, but whatever else the
-        machine does makes it slower: the minimum is what the scan itself costs.
+        machine does makes it slower: the run is the fastest, what the scan itself
+        costs.  From the page cache they are fewer and longer, and a processor may
+        change its speed meanwhile: the run is the repetition whose two arms, one
+        right after the other, have the median ratio.
         """
+
+        def timed(probe: Probe, queries: Sequence[Any]) -> tuple[list[float], list[Any]]:
+            if cell.group == "pagecache":
+                self.data[cell.server].evict_buffers(probe.conn, cell.table)
+            return probe.timed(queries)
+
         checks = self._queries(cell, "bench_answer")
         for arm, probe in probes.items():
             if cell.join is None:
@@ -241,24 +274,30 @@ class Runner(PairRunner[Cell]):
                     probe.conn.execute(statement)
                 check_join(probe.conn, checks[0], cell.table, cell.join)
             if not self.store.has_answer(cell.id, arm):
-                self._add_answer(cell, arm, probe.timed(checks)[1])
+                self._add_answer(cell, arm, timed(probe, checks)[1])
         queries = self._queries(cell, "bench_scan")
         for probe in probes.values():
             # Maps the shared buffers into this backend's page tables.
-            probe.timed(queries)
-        repeats = max(9, min(400, round(self.scale.cached_seconds / cell.rows * CACHED_ROWS)))
+            timed(probe, queries)
+        repeats = self._repeats(cell)
         before = {arm: probe.snapshot() for arm, probe in probes.items()}
         elapsed: dict[str, list[float]] = {arm: [] for arm in ARMS}
         for repeat in range(repeats):
             for arm in self._order(repeat):
-                elapsed[arm] += probes[arm].timed(queries)[0]
+                elapsed[arm] += timed(probes[arm], queries)[0]
+        of_all = {arm: min(elapsed[arm]) for arm in ARMS}
+        if cell.group == "pagecache":
+            both = sorted(zip(*(elapsed[arm] for arm in ARMS)), key=lambda ms: ms[0] / ms[1])
+            of_all = dict(zip(ARMS, both[repeats // 2]))
         for arm, probe in probes.items():
             spent = probe.since(before[arm])
-            if spent["heap_blks_read"]:
-                raise RunFailed(f"{cell.id}: the table is not in shared buffers")
+            if bool(spent["heap_blks_read"]) == (cell.group == "cached"):
+                raise RunFailed(f"{cell.id}: not what was to be in shared buffers is there")
             self._record(
-                cell, pair, arm, "shared buffers", self.store.settings(probe.conn),
-                elapsed_ms=round(min(elapsed[arm]), 4),
+                cell, pair, arm,
+                "shared buffers" if cell.group == "cached" else "page cache",
+                self.store.settings(probe.conn),
+                elapsed_ms=round(of_all[arm], 4),
                 median_ms=round(statistics.median(elapsed[arm]), 4),
                 repeats=repeats,
                 # The server's other counters are both arms' together.
