@@ -722,9 +722,9 @@ la_index_scan_restart(LaIndexScan *scan)
 	la_index_ahead_restart(scan);
 	if (scan->state != LA_SCAN_OUT)
 		la_index_ahead_enter(scan, LA_SCAN_WATCHING);
-	la_pace_init(&scan->pace, la_start_after,
-				 la_window_reach(scan->base.window, la_max_distance),
-				 !la_direct_io());
+	la_pace_restart(&scan->pace, la_start_after,
+					la_window_reach(scan->base.window, la_max_distance),
+					!la_direct_io());
 	scan->target.position = 0;
 	scan->target.is_further = false;
 	scan->target.direction = NoMovementScanDirection;

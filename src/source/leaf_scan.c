@@ -305,9 +305,9 @@ la_leaf_scan_restart(LaLeafScan *leaf, IndexScanDesc desc)
 	la_window_elsewhere(leaf->base.window);
 	leaf->desc = desc->xs_snapshot->snapshot_type == SNAPSHOT_MVCC ?
 		desc : NULL;
-	la_pace_init(&leaf->pace, la_start_after,
-				 la_window_reach(leaf->base.window, la_max_distance),
-				 !la_direct_io());
+	la_pace_restart(&leaf->pace, la_start_after,
+					la_window_reach(leaf->base.window, la_max_distance),
+					!la_direct_io());
 	leaf->scout = NULL;
 	leaf->direction = NoMovementScanDirection;
 	leaf->adjacent = 0;

@@ -48,7 +48,8 @@
  * a kernel makes ahead, or one that falls into the one time and not into the
  * other would decide.  Look-ahead stays if it takes less than LA_TRIAL_SHARE of
  * the time; if not, it stays away for a while, longer each time, and the scan
- * is looked at now and then only.  A scan of under LA_TRIAL_LENGTH blocks in
+ * is looked at now and then only, also when it is started again and moves in
+ * the same way.  A scan of under LA_TRIAL_LENGTH blocks in
  * this pattern is left to the kernel, unless it gets a grant.  Backward the
  * kernel does not read ahead, and with direct I/O it does not read at all; then
  * there is no trial.
@@ -111,8 +112,10 @@
 #define LA_FIRST_HOLD		(32 * LA_TRIAL_LENGTH)
 #define LA_LAST_HOLD		(128 * LA_TRIAL_LENGTH)
 
+static void la_pace_enter_trial(LaPace *pace, LaTrial trial);
+
 /*
- * Begin to watch a new scan, or the same scan with new keys.
+ * Begin to watch a new scan.
  */
 void
 la_pace_init(LaPace *pace, int start_after, int max_distance,
@@ -129,6 +132,40 @@ la_pace_init(LaPace *pace, int start_after, int max_distance,
 	pace->last = InvalidBlockNumber;
 	pace->doubt = LA_FIRST_DOUBT;
 	pace->hold = LA_FIRST_HOLD;
+}
+
+/*
+ * The scan starts again, maybe with other keys.  What a trial has shown is true
+ * of its next rounds, too, as long as they move in the same way; they may be too
+ * short for a trial of their own, and each would pay for half of it.
+ */
+void
+la_pace_restart(LaPace *pace, int start_after, int max_distance,
+				bool has_page_cache)
+{
+	bool		is_lost = pace->trial == LA_TRIAL_LOST;
+	int			reads = is_lost ? pace->trial_reads : 0;
+	int			hold = pace->hold;
+
+	la_pace_init(pace, start_after, max_distance, has_page_cache);
+	pace->hold = Max(hold, LA_FIRST_HOLD);
+	if (is_lost)
+	{
+		la_pace_enter_trial(pace, LA_TRIAL_LOST);
+		pace->trial_reads = reads;
+		pace->is_inherited = true;
+	}
+}
+
+/*
+ * Is look-ahead held back for a while, because the kernel does better?  In a
+ * new round it must be seen first that the scan moves as it did.
+ */
+bool
+la_pace_has_lost(const LaPace *pace)
+{
+	return pace->trial == LA_TRIAL_LOST &&
+		(!pace->is_inherited || pace->moves >= LA_SHARE_MOVES);
 }
 
 /*
@@ -198,6 +235,8 @@ la_pace_enter_trial(LaPace *pace, LaTrial trial)
 	pace->trial_waits = 0;
 	pace->trial_start_ns = 0;
 	pace->trial_run = 0;
+	pace->is_behind = false;
+	pace->is_inherited = false;
 	pace->is_paused = false;
 }
 
@@ -428,6 +467,7 @@ la_pace_clock(LaPace *pace, int64 now_ns, int64 busy_ns)
 				pace->trial_start_ns = now_ns;
 				break;
 			}
+			pace->is_behind = la_pace_is_behind(pace, took, 7);
 			if (pace->trial_reads < LA_TRIAL_LENGTH &&
 				!la_pace_is_behind(pace, took,
 								   pace->trial_reads < LA_TRIAL_RAMP ? 20 : 12))
@@ -504,8 +544,8 @@ la_pace_resume(LaPace *pace, int64 now_ns, int64 busy_ns)
 
 /*
  * Look-ahead has stopped for another reason than the trial, or does not begin:
- * a trial of it is void, and what it has won, too.  So is a grant, once it was
- * made use of.
+ * a trial of it is void, unless it would be lost, and what it has won, too.  So
+ * is a grant, once it was made use of.
  */
 void
 la_pace_stopped(LaPace *pace)
@@ -513,6 +553,9 @@ la_pace_stopped(LaPace *pace)
 	if (pace->grant == LA_GRANT_GRANTED)
 		pace->grant = pace->granted == LA_GRANT_LENGTH ?
 			LA_GRANT_UNSEEN : LA_GRANT_SPENT;
+	if (pace->trial == LA_TRIAL_LOOK && pace->is_behind &&
+		pace->trial_reads >= LA_TRIAL_RAMP)
+		la_pace_enter_trial(pace, LA_TRIAL_LOST);
 	if (pace->trial == LA_TRIAL_LOOK_RAMP || pace->trial == LA_TRIAL_LOOK ||
 		pace->trial == LA_TRIAL_WON)
 		la_pace_enter_trial(pace, LA_TRIAL_NONE);

@@ -70,6 +70,8 @@ typedef struct LaPace
 	int			trial_reads;	/* blocks read since it was entered */
 	int			trial_waits;	/* of these, waited for */
 	int			hold;			/* how long the next LOST lasts, in reads */
+	bool		is_behind;		/* LOOK does not win so far */
+	bool		is_inherited;	/* LOST in an earlier round of the scan */
 	int64		trial_start_ns; /* 0: not yet known */
 	int64		trial_start_busy_ns;
 	int			trial_run;		/* trial_reads when this run began */
@@ -95,6 +97,9 @@ typedef struct LaPace
 
 extern void la_pace_init(LaPace *pace, int start_after, int max_distance,
 						 bool has_page_cache);
+extern void la_pace_restart(LaPace *pace, int start_after, int max_distance,
+							bool has_page_cache);
+extern bool la_pace_has_lost(const LaPace *pace);
 extern void la_pace_moved(LaPace *pace, BlockNumber blkno);
 extern void la_pace_saw_read(LaPace *pace, bool waited);
 extern bool la_pace_read(LaPace *pace, int nreads, bool waited);
@@ -172,15 +177,6 @@ static inline void
 la_pace_credit(LaPace *pace, int64 nblocks)
 {
 	pace->switches = (int) Min(nblocks, pace->start_after);
-}
-
-/*
- * Is look-ahead held back for a while, because the kernel does better?
- */
-static inline bool
-la_pace_has_lost(const LaPace *pace)
-{
-	return pace->trial == LA_TRIAL_LOST;
 }
 
 /*

@@ -492,6 +492,72 @@ test_trial_lost(void)
 }
 
 /*
+ * The scan starts again.
+ */
+static void
+restart(Scan *scan)
+{
+	la_pace_stopped(&scan->pace);
+	la_pace_restart(&scan->pace, START_AFTER, MAX_DISTANCE, true);
+	scan->is_looking = false;
+}
+
+/*
+ * What was lost in one round is lost in the next, if that moves in the same way.
+ */
+static void
+test_trial_lost_in_another_round(void)
+{
+	Scan		scan;
+
+	to_look(&scan);
+	CHECK(forward(&scan, 8, 10000) == TRIAL_RAMP + TRIAL_LENGTH);
+	CHECK(la_pace_has_lost(&scan.pace));
+
+	/* It goes on for as long as it would have without the restarts. */
+	for (int left = FIRST_HOLD; left > 0; left -= Min(left, 5000))
+	{
+		restart(&scan);
+		CHECK(!la_pace_has_lost(&scan.pace));
+		CHECK(forward(&scan, 8, Min(left, 5000) - 1) == Min(left, 5000));
+		CHECK(la_pace_has_lost(&scan.pace));
+		CHECK(forward(&scan, 8, 1) == 2);
+	}
+	CHECK(!la_pace_has_lost(&scan.pace));
+	CHECK(scan.pace.hold == 2 * FIRST_HOLD);
+	restart(&scan);
+	CHECK(scan.pace.hold == 2 * FIRST_HOLD);
+
+	/* A round that goes all over the table is not held back. */
+	to_look(&scan);
+	CHECK(forward(&scan, 8, 10000) == TRIAL_RAMP + TRIAL_LENGTH);
+	restart(&scan);
+	for (int i = 1; i < START_AFTER; i++)
+		CHECK(!visit(&scan, anywhere(i), WAITED));
+	CHECK(visit(&scan, anywhere(START_AFTER), WAITED));
+	CHECK(scan.pace.trial == LA_TRIAL_NONE);
+
+	/* A trial that the round's end cuts short: behind, ... */
+	to_look(&scan);
+	CHECK(forward(&scan, 8, 2 * TRIAL_RAMP) == 2 * TRIAL_RAMP + 1);
+	CHECK(scan.pace.trial == LA_TRIAL_LOOK);
+	restart(&scan);
+	CHECK(scan.pace.trial == LA_TRIAL_LOST);
+
+	/* ... not behind, and too early to tell. */
+	to_look(&scan);
+	CHECK(forward(&scan, 64, 2 * TRIAL_RAMP) == 2 * TRIAL_RAMP + 1);
+	CHECK(scan.pace.trial == LA_TRIAL_LOOK);
+	restart(&scan);
+	CHECK(scan.pace.trial == LA_TRIAL_NONE);
+	to_look(&scan);
+	CHECK(forward(&scan, 8, TRIAL_RAMP + 200) == TRIAL_RAMP + 201);
+	CHECK(scan.pace.trial == LA_TRIAL_LOOK);
+	restart(&scan);
+	CHECK(scan.pace.trial == LA_TRIAL_NONE);
+}
+
+/*
  * Where the scan is busy nearly all the time nothing is to be had.
  */
 static void
@@ -585,6 +651,7 @@ main(void)
 	test_grant();
 	test_trial_won();
 	test_trial_lost();
+	test_trial_lost_in_another_round();
 	test_trial_of_a_busy_scan();
 	test_time_between_runs();
 	test_stopped();
