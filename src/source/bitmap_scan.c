@@ -58,9 +58,9 @@
  * The stream of 18 does most of it by itself.  There a scan must also have
  * waited for a third of the time that LA_FIRST_MEASURE blocks took, or more of
  * them the next times; a dense bitmap, which the kernel reads ahead as well,
- * became a tenth slower.  It is looked at rarely, because with I/O workers it
- * sleeps now and then also where all is in the page cache, and what it does
- * more than they can keep up with costs several times its time.
+ * became a tenth slower.  It is looked at rarely: with I/O workers it sleeps
+ * now and then also where all is in the page cache, and to ask the kernel at
+ * each block cost a tenth there, several times of what it computes for that.
  *
  * While we look ahead, the node's own prefetching (15 to 17) is switched off:
  * it would advise a second time of every block.
@@ -106,10 +106,17 @@
 #define LA_BUFFERS_DIVISOR	16
 
 /*
- * Where there is a stream, one block of so many is looked at, and a scan is
- * timed for so many; for twice as many each time that it has not waited much.
+ * Where there is a stream, one block of so many is looked at, in the first
+ * LA_STREAM_NEW of a round or after the client was waited for, and then.
  */
+#define LA_STREAM_LOOK_NEW	4
+#define LA_STREAM_NEW		64
 #define LA_STREAM_LOOK		16
+
+/*
+ * Such a scan is timed for so many blocks; for twice as many each time that it
+ * has not waited much.
+ */
 #define LA_FIRST_MEASURE	64
 #define LA_LAST_MEASURE		512
 
@@ -188,6 +195,8 @@ struct LaBitmapScan
 
 	/* what was seen of waits */
 	int64		reads;			/* la_blocks_read(), when we looked last */
+	int64		look_from;		/* "visited" at the first look, ... */
+	int64		look_at;		/* ... and at the next one, with a stream */
 	long		sleeps;			/* voluntary context switches, likewise */
 	bool		is_stale;		/* time has passed outside the executor */
 	int			quiet;			/* reads without a wait, saturating */
@@ -330,7 +339,10 @@ la_bitmap_enter(LaBitmapScan *scan, LaBitmapState state)
 			break;
 	}
 	if (state != scan->state)
+	{
 		la_node_prefetch(scan, state != LA_BITMAP_LOOKING);
+		scan->meter.is_begun = false;
+	}
 	scan->state = state;
 }
 
@@ -665,6 +677,10 @@ la_bitmap_waits_much(LaBitmapScan *scan)
 {
 	LaTimes		spent;
 
+	/* It has not waited for so long that this is not the same time any more. */
+	if (scan->meter.is_begun &&
+		scan->visited - (int64) scan->meter.from > 2 * scan->measure)
+		scan->meter.is_begun = false;
 	if (!la_time_measure(&scan->meter, (uint64) scan->visited,
 						 (uint64) scan->measure, &spent))
 		return false;
@@ -678,6 +694,25 @@ la_bitmap_waits_much(LaBitmapScan *scan)
 }
 
 /*
+ * Where there is a stream: is this a block to be looked at?  After a break what
+ * was slept in it is to be left out, and nothing else.
+ */
+static bool
+la_bitmap_is_looked_at(LaBitmapScan *scan)
+{
+	bool		is_new;
+
+	if (scan->is_stale)
+		scan->look_from = scan->visited;
+	else if (scan->visited < scan->look_at)
+		return false;
+	is_new = scan->visited - scan->look_from < LA_STREAM_NEW;
+	scan->look_at = scan->visited +
+		(is_new ? LA_STREAM_LOOK_NEW : LA_STREAM_LOOK);
+	return true;
+}
+
+/*
  * While watching: should look-ahead start?
  */
 static bool
@@ -686,12 +721,13 @@ la_bitmap_watch(LaBitmapScan *scan)
 	int64		reads = la_blocks_read();
 	LaUsage		usage;
 	bool		waited;
+	bool		was_stale = scan->is_stale;
 	int			nreads;
 
 	if (la_pace_at_once(&scan->pace))
 		return true;
 	if (reads == scan->reads ||
-		(LA_HAVE_BITMAP_STREAM && scan->visited % LA_STREAM_LOOK != 0))
+		(LA_HAVE_BITMAP_STREAM && !la_bitmap_is_looked_at(scan)))
 	{
 		la_pace_passed(&scan->pace);
 		return false;
@@ -711,7 +747,14 @@ la_bitmap_watch(LaBitmapScan *scan)
 	scan->kernel_reads = usage.reads;
 	scan->sleeps = usage.sleeps;
 	scan->is_stale = false;
-	scan->quiet = waited ? 0 : Min(scan->quiet + nreads, LA_QUIET_AFTER);
+	if (waited)
+		scan->quiet = 0;
+	else if (!was_stale)
+		scan->quiet = Min(scan->quiet + nreads, LA_QUIET_AFTER);
+
+	/* One sleep of many blocks is all that can be seen. */
+	if (waited && scan->look_at - scan->visited == LA_STREAM_LOOK)
+		la_pace_went_by(&scan->pace, 0, true);
 	return la_pace_watch(&scan->pace, waited) &&
 		(!LA_HAVE_BITMAP_STREAM || la_bitmap_waits_much(scan));
 }

@@ -385,7 +385,7 @@ la_close_gap(LaIndexScan *scan)
 static inline void
 la_skip(LaIndexScan *scan, int calls)
 {
-	scan->skip = calls - 1;
+	scan->skip = scan->passed = calls - 1;
 	scan->target.position += scan->skip * scan->step;
 }
 
@@ -396,6 +396,7 @@ static inline void
 la_unskip(LaIndexScan *scan)
 {
 	scan->target.position -= scan->skip * scan->step;
+	scan->passed -= scan->skip;
 	scan->skip = 0;
 }
 
@@ -442,15 +443,14 @@ la_judge_skipped(LaIndexScan *scan)
 	if (nreads == 0)
 	{
 		/* The gap that opens now is to be the last of them. */
-		scan->cached = Min(scan->cached + LA_SPARSE_SKIP,
-						   LA_CACHED_LATER - 1);
+		scan->cached = Min(scan->cached + scan->passed, LA_CACHED_LATER - 1);
 		return;
 	}
 	scan->reads_seen += nreads;
 	if (!is_vague)
 		la_pace_saw_read(&scan->pace, slept);
-	if (!slept)
-		scan->quiet_reads += nreads;
+	scan->quiet_reads = slept ? 0 :
+		(uint32) Min(scan->quiet_reads + nreads, LA_QUIET_AFTER);
 	if (slept || nreads >= LA_SPARSE_READS)
 		scan->cached = 0;
 	else
@@ -458,12 +458,16 @@ la_judge_skipped(LaIndexScan *scan)
 }
 
 /*
- * The same of a quiet scan: it is watched closely again once it has slept.
+ * The same of a quiet scan: it is watched closely again once it has slept, for
+ * what it has read, that is.
  */
 static inline void
 la_judge_quiet(LaIndexScan *scan)
 {
-	if (la_blocks_read() == scan->reads_seen || !la_has_slept())
+	if (la_blocks_read() == scan->reads_seen || la_sleeps_are_stale)
+		return;
+	scan->reads_seen = la_blocks_read();
+	if (!la_has_slept())
 		return;
 	scan->quiet_reads = 0;
 	scan->quiet_skip = LA_QUIET_SKIP;
@@ -497,10 +501,12 @@ la_turn_skip(LaIndexScan *scan)
 		scan->helped_skip =
 			la_blocks_read() - scan->reads_seen > LA_HELPED_FEW ?
 			LA_HELPED_FEW : LA_HELPED_SKIP;
-		if (is_sparse && is_quiet)
-			la_judge_quiet(scan);
-		else if (!has_lost && !is_quiet && !is_helped)
+		if (has_lost || is_helped)
+			return 0;
+		if (!is_quiet)
 			la_judge_skipped(scan);
+		else if (is_sparse)
+			la_judge_quiet(scan);
 		return 0;
 	}
 	if (has_lost)
@@ -508,7 +514,8 @@ la_turn_skip(LaIndexScan *scan)
 	else if (is_quiet)
 	{
 		nskip = scan->quiet_skip;
-		scan->quiet_skip = Min(scan->quiet_skip * 2, LA_MAX_SKIP);
+		if (!la_pace_is_tried(&scan->pace))
+			scan->quiet_skip = Min(scan->quiet_skip * 2, LA_MAX_SKIP);
 	}
 	else if (is_helped)
 		nskip = Max(scan->helped_skip, LA_HELPED_FEW);

@@ -89,6 +89,7 @@ typedef struct LaIndexScan
 	int			cached_skip;	/* calls to skip next, if that is enough */
 	uint32		quiet_reads;	/* blocks read since the last wait */
 	int			quiet_skip;		/* calls to skip next, if they are many */
+	int			passed;			/* calls that were skipped last */
 	bool		skip_turn;		/* see la_turn_skip() */
 	int64		gap_reads;		/* blocks read by this backend, at its start */
 	int64		reads_seen;		/* the same when we looked last */

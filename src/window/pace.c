@@ -48,8 +48,8 @@
  * a kernel makes ahead, or one that falls into the one time and not into the
  * other would decide.  Look-ahead stays if it takes less than LA_TRIAL_SHARE of
  * the time; if not, it stays away for a while, longer each time, and the scan
- * is looked at now and then only, also when it is started again and moves in
- * the same way.  A scan of under LA_TRIAL_LENGTH blocks in
+ * is looked at now and then only.  That holds for the next rounds of the scan,
+ * too, if they move in the same way.  A scan of under LA_TRIAL_LENGTH blocks in
  * this pattern is left to the kernel, unless it gets a grant.  Backward the
  * kernel does not read ahead, and with direct I/O it does not read at all; then
  * there is no trial.
@@ -135,18 +135,21 @@ la_pace_init(LaPace *pace, int start_after, int max_distance,
 }
 
 /*
- * The scan starts again, maybe with other keys.  What a trial has shown is true
- * of its next rounds, too, as long as they move in the same way; they may be too
- * short for a trial of their own, and each would pay for half of it.
+ * The scan starts again, maybe with other keys.  That the kernel does better is
+ * true of its next rounds, too, as long as they move in the same way; they may
+ * be too short for a trial of their own, and each would pay for half of it.
  */
 void
 la_pace_restart(LaPace *pace, int start_after, int max_distance,
 				bool has_page_cache)
 {
-	bool		is_lost = pace->trial == LA_TRIAL_LOST;
+	bool		is_lost = pace->trial == LA_TRIAL_LOST &&
+		(pace->watch_ns > 0 || pace->is_inherited);
 	int			reads = is_lost ? pace->trial_reads : 0;
 	int			hold = pace->hold;
 
+	if (pace->would_lose)
+		is_lost = true;
 	la_pace_init(pace, start_after, max_distance, has_page_cache);
 	pace->hold = Max(hold, LA_FIRST_HOLD);
 	if (is_lost)
@@ -155,17 +158,6 @@ la_pace_restart(LaPace *pace, int start_after, int max_distance,
 		pace->trial_reads = reads;
 		pace->is_inherited = true;
 	}
-}
-
-/*
- * Is look-ahead held back for a while, because the kernel does better?  In a
- * new round it must be seen first that the scan moves as it did.
- */
-bool
-la_pace_has_lost(const LaPace *pace)
-{
-	return pace->trial == LA_TRIAL_LOST &&
-		(!pace->is_inherited || pace->moves >= LA_SHARE_MOVES);
 }
 
 /*
@@ -208,9 +200,36 @@ la_pace_is_unaided(const LaPace *pace)
 	bool		is_upward = la_pace_up(pace) >= la_pace_down(pace);
 
 	return pace->grant == LA_GRANT_UNSEEN &&
-		pace->trial <= LA_TRIAL_WATCH_RAMP &&
+		(pace->trial <= LA_TRIAL_WATCH_RAMP || pace->is_inherited) &&
 		pace->reads >= (is_upward ? LA_UNAIDED_UPWARD : LA_UNAIDED_READS) &&
 		pace->wait_share > LA_UNAIDED_SHARE;
+}
+
+/*
+ * Is look-ahead held back for a while, because the kernel does better?  In a
+ * new round it must be seen first that the scan moves as it did, and that it
+ * gets no grant.
+ */
+bool
+la_pace_has_lost(const LaPace *pace)
+{
+	if (pace->trial != LA_TRIAL_LOST)
+		return false;
+	return !pace->is_inherited ||
+		(pace->moves >= LA_SHARE_MOVES && la_pace_is_sequential(pace) &&
+		 (pace->reads >= LA_UNAIDED_UPWARD ||
+		  pace->grant != LA_GRANT_UNSEEN));
+}
+
+/*
+ * Is it being measured how the scan does without look-ahead?  Then it must be
+ * seen how often it waits.
+ */
+bool
+la_pace_is_tried(const LaPace *pace)
+{
+	return pace->trial == LA_TRIAL_WATCH_RAMP ||
+		pace->trial == LA_TRIAL_WATCH;
 }
 
 /*
@@ -237,6 +256,7 @@ la_pace_enter_trial(LaPace *pace, LaTrial trial)
 	pace->trial_run = 0;
 	pace->is_behind = false;
 	pace->is_inherited = false;
+	pace->would_lose = false;
 	pace->is_paused = false;
 }
 
@@ -427,6 +447,7 @@ la_pace_clock(LaPace *pace, int64 now_ns, int64 busy_ns)
 			if (busy > LA_TRIAL_SHARE(took))
 			{
 				la_pace_enter_trial(pace, LA_TRIAL_LOST);
+				pace->watch_ns = 0; /* it says nothing of the kernel */
 				break;
 			}
 			/* It may have taken longer: we look at some blocks only. */
@@ -467,7 +488,7 @@ la_pace_clock(LaPace *pace, int64 now_ns, int64 busy_ns)
 				pace->trial_start_ns = now_ns;
 				break;
 			}
-			pace->is_behind = la_pace_is_behind(pace, took, 7);
+			pace->is_behind = la_pace_is_behind(pace, took, 10);
 			if (pace->trial_reads < LA_TRIAL_LENGTH &&
 				!la_pace_is_behind(pace, took,
 								   pace->trial_reads < LA_TRIAL_RAMP ? 20 : 12))
@@ -476,6 +497,7 @@ la_pace_clock(LaPace *pace, int64 now_ns, int64 busy_ns)
 				took <= LA_TRIAL_SHARE(pace->watch_ns))
 			{
 				la_pace_enter_trial(pace, LA_TRIAL_WON);
+				pace->hold = LA_FIRST_HOLD;
 				break;
 			}
 			la_pace_enter_trial(pace, LA_TRIAL_LOST);
@@ -544,8 +566,9 @@ la_pace_resume(LaPace *pace, int64 now_ns, int64 busy_ns)
 
 /*
  * Look-ahead has stopped for another reason than the trial, or does not begin:
- * a trial of it is void, unless it would be lost, and what it has won, too.  So
- * is a grant, once it was made use of.
+ * a trial of it is void, and what it has won, too.  So is a grant, once it was
+ * made use of.  A good part of a trial that takes as long as without look-ahead
+ * is remembered for the scan's next round.
  */
 void
 la_pace_stopped(LaPace *pace)
@@ -553,12 +576,15 @@ la_pace_stopped(LaPace *pace)
 	if (pace->grant == LA_GRANT_GRANTED)
 		pace->grant = pace->granted == LA_GRANT_LENGTH ?
 			LA_GRANT_UNSEEN : LA_GRANT_SPENT;
-	if (pace->trial == LA_TRIAL_LOOK && pace->is_behind &&
-		pace->trial_reads >= LA_TRIAL_RAMP)
-		la_pace_enter_trial(pace, LA_TRIAL_LOST);
 	if (pace->trial == LA_TRIAL_LOOK_RAMP || pace->trial == LA_TRIAL_LOOK ||
 		pace->trial == LA_TRIAL_WON)
+	{
+		bool		would_lose = pace->trial == LA_TRIAL_LOOK &&
+			pace->is_behind && pace->trial_reads >= LA_TRIAL_LENGTH / 2;
+
 		la_pace_enter_trial(pace, LA_TRIAL_NONE);
+		pace->would_lose = would_lose;
+	}
 }
 
 /*

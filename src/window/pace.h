@@ -70,8 +70,9 @@ typedef struct LaPace
 	int			trial_reads;	/* blocks read since it was entered */
 	int			trial_waits;	/* of these, waited for */
 	int			hold;			/* how long the next LOST lasts, in reads */
-	bool		is_behind;		/* LOOK does not win so far */
+	bool		is_behind;		/* LOOK does not win, as far as was seen */
 	bool		is_inherited;	/* LOST in an earlier round of the scan */
+	bool		would_lose;		/* a trial that was cut short */
 	int64		trial_start_ns; /* 0: not yet known */
 	int64		trial_start_busy_ns;
 	int			trial_run;		/* trial_reads when this run began */
@@ -100,6 +101,7 @@ extern void la_pace_init(LaPace *pace, int start_after, int max_distance,
 extern void la_pace_restart(LaPace *pace, int start_after, int max_distance,
 							bool has_page_cache);
 extern bool la_pace_has_lost(const LaPace *pace);
+extern bool la_pace_is_tried(const LaPace *pace);
 extern void la_pace_moved(LaPace *pace, BlockNumber blkno);
 extern void la_pace_saw_read(LaPace *pace, bool waited);
 extern bool la_pace_read(LaPace *pace, int nreads, bool waited);

@@ -503,7 +503,7 @@ restart(Scan *scan)
 }
 
 /*
- * What was lost in one round is lost in the next, if that moves in the same way.
+ * What is lost in one round is lost in the next, if that moves in the same way.
  */
 static void
 test_trial_lost_in_another_round(void)
@@ -537,22 +537,49 @@ test_trial_lost_in_another_round(void)
 	CHECK(visit(&scan, anywhere(START_AFTER), WAITED));
 	CHECK(scan.pace.trial == LA_TRIAL_NONE);
 
-	/* A trial that the round's end cuts short: behind, ... */
+	/* Nor one that finds its first blocks in shared buffers. */
 	to_look(&scan);
-	CHECK(forward(&scan, 8, 2 * TRIAL_RAMP) == 2 * TRIAL_RAMP + 1);
+	CHECK(forward(&scan, 8, 10000) == TRIAL_RAMP + TRIAL_LENGTH);
+	restart(&scan);
+	for (int i = 0; i < 100; i++)
+		CHECK(!visit(&scan, anywhere(i), HIT));
+	CHECK(!la_pace_has_lost(&scan.pace));
+	CHECK(!visit(&scan, anywhere(101), WAITED));
+	CHECK(visit(&scan, anywhere(102), WAITED));
+
+	/* Nor one that goes forward and waits at each read. */
+	to_look(&scan);
+	CHECK(forward(&scan, 8, 10000) == TRIAL_RAMP + TRIAL_LENGTH);
+	restart(&scan);
+	CHECK(forward(&scan, 1, 1000) == UNAIDED_UPWARD);
+	CHECK(scan.pace.grant == LA_GRANT_GRANTED);
+
+	/* A trial that the round's end cuts short: as slow as without, ... */
+	to_look(&scan);
+	CHECK(forward(&scan, 7, TRIAL_RAMP + 1200) == TRIAL_RAMP + 1201);
 	CHECK(scan.pace.trial == LA_TRIAL_LOOK);
+	la_pace_stopped(&scan.pace);
+	CHECK(scan.pace.trial == LA_TRIAL_NONE);
 	restart(&scan);
 	CHECK(scan.pace.trial == LA_TRIAL_LOST);
 
-	/* ... not behind, and too early to tell. */
+	/* ... a bit faster, and too early to tell. */
 	to_look(&scan);
-	CHECK(forward(&scan, 64, 2 * TRIAL_RAMP) == 2 * TRIAL_RAMP + 1);
+	CHECK(forward(&scan, 10, TRIAL_RAMP + 1200) == TRIAL_RAMP + 1201);
 	CHECK(scan.pace.trial == LA_TRIAL_LOOK);
 	restart(&scan);
 	CHECK(scan.pace.trial == LA_TRIAL_NONE);
 	to_look(&scan);
-	CHECK(forward(&scan, 8, TRIAL_RAMP + 200) == TRIAL_RAMP + 201);
+	CHECK(forward(&scan, 7, TRIAL_RAMP + 900) == TRIAL_RAMP + 901);
 	CHECK(scan.pace.trial == LA_TRIAL_LOOK);
+	restart(&scan);
+	CHECK(scan.pace.trial == LA_TRIAL_NONE);
+
+	/* That there was nothing to win says nothing of the kernel. */
+	begin(&scan, START_AFTER, true);
+	CHECK(forward(&scan, 8, 16 + TRIAL_RAMP) == 17 + TRIAL_RAMP);
+	CHECK(forward(&scan, 64, TRIAL_LENGTH) == TRIAL_LENGTH + 1);
+	CHECK(la_pace_has_lost(&scan.pace));
 	restart(&scan);
 	CHECK(scan.pace.trial == LA_TRIAL_NONE);
 }

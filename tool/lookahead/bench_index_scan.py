@@ -46,6 +46,9 @@ BLOCK = 8192
 BLOCKS_PER_RUN = 3000
 MOST_QUERIES = 20
 
+# The first major version that can take a table out of shared buffers.
+EVICTS_SINCE = 18
+
 # Goals of the group `random` by I/O method; the key None is servers before 18.
 RANDOM_GOALS: dict[tuple[str | None, bool], float] = {
     ("worker", False): 4.0,
@@ -339,10 +342,15 @@ def pagecache_cells(server: Server, scale: Scale) -> Iterator[Cell]:
     for fuzz in scale.pagecache_fuzz:
         for fraction in scale.pagecache_fractions:
             for direction in DIRECTIONS:
+                rows = max(1, int(scale.rows * fraction))
+                # Before 18 each run starts a server; see bench_run.py.
+                alone = server.major < EVICTS_SINCE
                 yield _scan(
                     "pagecache", server, io_methods(server)[0], scale,
                     fuzz=fuzz, fraction=fraction, direction=direction,
+                    queries=queries_per_run(fuzz, rows, scale.rows) if alone else 1,
                     goal=PAGECACHE_GOAL,
+                    pair_factor=pair_factor(fuzz, fraction) if alone else 1,
                 )  # fmt: skip
 
 

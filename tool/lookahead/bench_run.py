@@ -24,13 +24,14 @@ pgbench visits them by turns; both restart for every pair.
 from __future__ import annotations
 
 import contextlib
+import math
 import statistics
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import psycopg
 
-from .bench_index_scan import Cell, Scale
+from .bench_index_scan import BLOCK, EVICTS_SINCE, Cell, Scale
 from .bench_measure import (
     PlanRejected,
     Probe,
@@ -70,7 +71,7 @@ JOINS_ONLY = (
 CACHED_ROWS = 5_000_000
 CACHED_REPEATS = (9, 400)
 PAGECACHE_ROWS = 500_000
-PAGECACHE_REPEATS = (5, 101)
+PAGECACHE_REPEATS = (6, 100)
 
 # Of many tiny queries, the share that is left out at the slow end.
 TRIMMED = 0.1
@@ -85,6 +86,19 @@ def trimmed(elapsed: Sequence[float]) -> float:
     """
     kept = sorted(elapsed)[: max(1, round(len(elapsed) * (1 - TRIMMED)))]
     return statistics.mean(kept) * len(elapsed)
+
+
+def by_median_ratio(elapsed: dict[str, list[float]]) -> dict[str, float]:
+    """Return a time for each arm, of repetitions that alternated, an even number.
+
+    Their ratio is the geometric mean of two medians: of the repetitions that began
+    with the one arm, and of those that began with the other.
+    """
+    stock, lookahead = (elapsed[arm] for arm in ARMS)
+    ratios = [a / b for a, b in zip(stock, lookahead)]
+    ratio = math.sqrt(statistics.median(ratios[::2]) * statistics.median(ratios[1::2]))
+    took = statistics.median(stock)
+    return dict(zip(ARMS, (took, took / ratio)))
 
 
 class Runner(PairRunner[Cell]):
@@ -207,7 +221,7 @@ class Runner(PairRunner[Cell]):
     # -- everything in shared buffers, or in the page cache -------------------
 
     def _pagecache_pair(self, batch: list[Cell], pair: int) -> None:
-        if self.data[batch[0].server].can_evict():
+        if self.data[batch[0].server].server.major >= EVICTS_SINCE:
             self._together_pair(batch, pair)
         else:
             for cell in batch:
@@ -234,6 +248,7 @@ class Runner(PairRunner[Cell]):
                 if first.group == "cached":
                     data.prewarm(conn, first.table)
                 else:
+                    conn.execute("CREATE EXTENSION IF NOT EXISTS pg_buffercache")
                     data.read_into_page_cache(first.table)
                 probes[arm] = Probe(conn, data.folder, first.table, library)
                 probes[arm].pin(pair)
@@ -256,8 +271,9 @@ class Runner(PairRunner[Cell]):
         Nothing makes a cached scan faster than it is, but whatever else the
         machine does makes it slower: the run is the fastest, what the scan itself
         costs.  From the page cache they are fewer and longer, and a processor may
-        change its speed meanwhile: the run is the repetition whose two arms, one
-        right after the other, have the median ratio.
+        change its speed meanwhile: what counts is the median ratio of two that
+        follow each other, of those that begin with the one arm and of those that
+        begin with the other alike.
         """
 
         def timed(probe: Probe, queries: Sequence[Any]) -> tuple[list[float], list[Any]]:
@@ -283,16 +299,14 @@ class Runner(PairRunner[Cell]):
         before = {arm: probe.snapshot() for arm, probe in probes.items()}
         elapsed: dict[str, list[float]] = {arm: [] for arm in ARMS}
         for repeat in range(repeats):
-            for arm in self._order(repeat):
+            for arm in self._order(repeat + pair):
                 elapsed[arm] += timed(probes[arm], queries)[0]
         of_all = {arm: min(elapsed[arm]) for arm in ARMS}
         if cell.group == "pagecache":
-            both = sorted(zip(*(elapsed[arm] for arm in ARMS)), key=lambda ms: ms[0] / ms[1])
-            of_all = dict(zip(ARMS, both[repeats // 2]))
+            of_all = by_median_ratio(elapsed)
         for arm, probe in probes.items():
             spent = probe.since(before[arm])
-            if bool(spent["heap_blks_read"]) == (cell.group == "cached"):
-                raise RunFailed(f"{cell.id}: not what was to be in shared buffers is there")
+            self._check_where_it_was(cell, spent, repeats)
             self._record(
                 cell, pair, arm,
                 "shared buffers" if cell.group == "cached" else "page cache",
@@ -304,6 +318,18 @@ class Runner(PairRunner[Cell]):
                 backend_cpu_ms=spent["backend_cpu_ms"],
                 lookahead=spent.get("lookahead"),
             )  # fmt: skip
+
+    @staticmethod
+    def _check_where_it_was(cell: Cell, spent: dict[str, Any], repeats: int) -> None:
+        """Raise RunFailed unless the blocks came from where the group has them."""
+        if cell.group == "cached":
+            if spent["heap_blks_read"]:
+                raise RunFailed(f"{cell.id}: the table is not in shared buffers")
+            return
+        if not spent["heap_blks_read"]:
+            raise RunFailed(f"{cell.id}: the table was in shared buffers")
+        if (spent["backend_read_bytes"] or 0) > repeats * BLOCK:
+            raise RunFailed(f"{cell.id}: the table is not in the page cache")
 
     # -- pgbench ------------------------------------------------------------
 

@@ -209,8 +209,6 @@ class BenchData:
         with self.connect() as conn:
             conn.execute("CREATE TABLE IF NOT EXISTS bench_loaded (name text PRIMARY KEY)")
             conn.execute("CREATE EXTENSION IF NOT EXISTS pg_prewarm")
-            if self.can_evict():
-                conn.execute("CREATE EXTENSION IF NOT EXISTS pg_buffercache")
             if extension:
                 # The scripts may have changed since the data was made.
                 conn.execute("DROP EXTENSION IF EXISTS pg_lookahead CASCADE")
@@ -282,13 +280,9 @@ class BenchData:
         """Bring a table and its indexes into shared buffers."""
         conn.execute(load_sql("bench_prewarm"), (table, table))
 
-    def can_evict(self) -> bool:
-        """Say whether evict_buffers() works on this server: since 18."""
-        return self.server.major >= 18
-
     @staticmethod
     def evict_buffers(conn: psycopg.Connection[Any], table: str) -> None:
-        """Take a table and its indexes out of shared buffers."""
+        """Take a table and its indexes out of shared buffers; needs pg_buffercache of 18."""
         skipped = conn.execute(load_sql("bench_evict"), (table, table)).fetchall()
         if any(count for (count,) in skipped):
             raise LookaheadError(f"{table} is in use, and stays in shared buffers")
