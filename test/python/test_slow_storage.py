@@ -342,6 +342,32 @@ def test_cursors(slow: Cluster, server: Server, name: str, how: str) -> None:
     assert asked > least
 
 
+# Rounds of a bitmap heap scan, each of so many blocks.
+ROUND = 40
+ROUNDS = f"""
+SELECT count(f) FROM generate_series(0, {ROWS // ROUND - 1}) g,
+    LATERAL (SELECT f FROM far WHERE a BETWEEN g * {ROUND} + 1 AND (g + 1) * {ROUND} OFFSET 0) s
+"""
+
+
+def test_bitmap_rounds(slow: Cluster, server: Server) -> None:
+    """Of a few blocks each, where the server reads ahead itself: waits are seen all the same."""
+    for _ in range(8):
+        make_cold(slow)
+        with LogWatch(slow), connect(slow) as connection:
+            if server.major < 18:
+                until_served(connection)
+            settings(connection, **BITMAP_SCANS)
+            assert rows(connection, "SELECT count(*) FROM few") == [(100,)]
+            require_node(connection, ROUNDS, "Bitmap Heap Scan")
+            with gained(connection) as change:
+                assert value(connection, ROUNDS) == ROWS
+            assert not change.errors
+        if change.blocks_used >= ROUND:
+            break
+    assert change.blocks_used >= ROUND
+
+
 @pytest.mark.parametrize("direction", ["ASC", "DESC"])
 def test_short_scan_to_and_fro(slow: Cluster, direction: str) -> None:
     """Near the table's order the kernel may read ahead; it does not, and that is seen early."""
