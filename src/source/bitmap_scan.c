@@ -120,6 +120,12 @@
 #define LA_FIRST_MEASURE	64
 #define LA_LAST_MEASURE		512
 
+/*
+ * If it has, that is believed for so many blocks, in later rounds of the scan,
+ * too.
+ */
+#define LA_BELIEVED			1024
+
 /* Blocks in front of a scan, for each that it has visited, while it is new. */
 #define LA_MAX_WASTE		2
 
@@ -129,7 +135,7 @@
 #define LA_LAST_HOLD		65536
 
 /*
- * Blocks read without a wait after which we look at one in LA_QUIET_SKIP only.
+ * Blocks read without a wait after which we look at one of LA_QUIET_SKIP only.
  */
 #define LA_QUIET_AFTER		64
 #define LA_QUIET_SKIP		32
@@ -196,7 +202,8 @@ struct LaBitmapScan
 	/* what was seen of waits */
 	int64		reads;			/* la_blocks_read(), when we looked last */
 	int64		look_from;		/* "visited" at the first look, ... */
-	int64		look_at;		/* ... and at the next one, with a stream */
+	int64		looked_at;		/* ... the last, ... */
+	int64		look_at;		/* ... and the next one */
 	long		sleeps;			/* voluntary context switches, likewise */
 	bool		is_stale;		/* time has passed outside the executor */
 	int			quiet;			/* reads without a wait, saturating */
@@ -209,6 +216,7 @@ struct LaBitmapScan
 	int64		away_reads;		/* la_blocks_read() then */
 	LaTimeMeter meter;			/* where there is a stream */
 	int			measure;		/* so many blocks are timed next */
+	int64		believed_until; /* that it waits much; in "visited" */
 	int64		hold_until;		/* do not start before so many */
 	int			hold;			/* how long the next rest will be */
 	int			vain;			/* windows in a row read by nobody */
@@ -339,10 +347,7 @@ la_bitmap_enter(LaBitmapScan *scan, LaBitmapState state)
 			break;
 	}
 	if (state != scan->state)
-	{
 		la_node_prefetch(scan, state != LA_BITMAP_LOOKING);
-		scan->meter.is_begun = false;
-	}
 	scan->state = state;
 }
 
@@ -413,6 +418,7 @@ static void
 la_bitmap_hold(LaBitmapScan *scan)
 {
 	scan->vain = 0;
+	scan->believed_until = 0;
 	scan->hold_until = scan->visited + scan->hold;
 	scan->hold = Min(scan->hold * 2, LA_LAST_HOLD);
 	la_bitmap_enter(scan, LA_BITMAP_WATCHING);
@@ -663,6 +669,7 @@ la_bitmap_begins(LaBitmapScan *scan)
 		la_followed_runs(&scan->base);
 	}
 	scan->is_stale = true;
+	scan->measure = LA_FIRST_MEASURE;
 	scan->reads = la_blocks_read();
 	la_pace_init(&scan->pace, la_start_after,
 				 la_window_reach(scan->base.window, distance), false);
@@ -677,6 +684,9 @@ la_bitmap_waits_much(LaBitmapScan *scan)
 {
 	LaTimes		spent;
 
+	if (scan->visited < scan->believed_until)
+		return true;
+
 	/* It has not waited for so long that this is not the same time any more. */
 	if (scan->meter.is_begun &&
 		scan->visited - (int64) scan->meter.from > 2 * scan->measure)
@@ -690,26 +700,37 @@ la_bitmap_waits_much(LaBitmapScan *scan)
 		return false;
 	}
 	scan->measure = LA_FIRST_MEASURE;
+	scan->believed_until = scan->visited + LA_BELIEVED;
 	return true;
 }
 
 /*
- * Where there is a stream: is this a block to be looked at?  After a break what
- * was slept in it is to be left out, and nothing else.
+ * Is this a block to be looked at?  After a break what was slept in it is to be
+ * left out, and nothing else.
  */
-static bool
+static inline bool
 la_bitmap_is_looked_at(LaBitmapScan *scan)
 {
-	bool		is_new;
+	return scan->is_stale || scan->visited >= scan->look_at;
+}
 
-	if (scan->is_stale)
+/*
+ * This block was looked at; which is the next?
+ */
+static void
+la_bitmap_looked(LaBitmapScan *scan, bool was_stale)
+{
+	int			step = LA_HAVE_BITMAP_STREAM ? LA_STREAM_LOOK : 1;
+
+	if (was_stale)
 		scan->look_from = scan->visited;
-	else if (scan->visited < scan->look_at)
-		return false;
-	is_new = scan->visited - scan->look_from < LA_STREAM_NEW;
-	scan->look_at = scan->visited +
-		(is_new ? LA_STREAM_LOOK_NEW : LA_STREAM_LOOK);
-	return true;
+	if (scan->quiet >= LA_QUIET_AFTER)
+		step = LA_QUIET_SKIP;
+	else if (LA_HAVE_BITMAP_STREAM &&
+			 scan->visited - scan->look_from < LA_STREAM_NEW)
+		step = LA_STREAM_LOOK_NEW;
+	scan->looked_at = scan->visited;
+	scan->look_at = scan->visited + step;
 }
 
 /*
@@ -722,22 +743,22 @@ la_bitmap_watch(LaBitmapScan *scan)
 	LaUsage		usage;
 	bool		waited;
 	bool		was_stale = scan->is_stale;
-	int			nreads;
+	int64		nblocks = scan->visited - scan->looked_at;
+	int64		nreads;
 
 	if (la_pace_at_once(&scan->pace))
 		return true;
-	if (reads == scan->reads ||
-		(LA_HAVE_BITMAP_STREAM && !la_bitmap_is_looked_at(scan)))
+	if (reads == scan->reads || !la_bitmap_is_looked_at(scan))
 	{
 		la_pace_passed(&scan->pace);
 		return false;
 	}
-	nreads = (int) Min(reads - scan->reads, LA_QUIET_AFTER);
+
+	/* The rest of the plan may have read some of them, or many. */
+	nreads = Min(reads - scan->reads, nblocks);
 	scan->reads = reads;
 	if (scan->visited < scan->hold_until)
 		return false;
-	if (scan->quiet >= LA_QUIET_AFTER && scan->visited % LA_QUIET_SKIP != 0)
-		return la_pace_watch(&scan->pace, false);
 
 	la_usage(&usage);
 	waited = usage.sleeps != scan->sleeps && !scan->is_stale;
@@ -750,10 +771,11 @@ la_bitmap_watch(LaBitmapScan *scan)
 	if (waited)
 		scan->quiet = 0;
 	else if (!was_stale)
-		scan->quiet = Min(scan->quiet + nreads, LA_QUIET_AFTER);
+		scan->quiet = (int) Min(scan->quiet + nreads, LA_QUIET_AFTER);
+	la_bitmap_looked(scan, was_stale);
 
 	/* One sleep of many blocks is all that can be seen. */
-	if (waited && scan->look_at - scan->visited == LA_STREAM_LOOK)
+	if (waited && nblocks >= LA_STREAM_LOOK)
 		la_pace_went_by(&scan->pace, 0, true);
 	return la_pace_watch(&scan->pace, waited) &&
 		(!LA_HAVE_BITMAP_STREAM || la_bitmap_waits_much(scan));

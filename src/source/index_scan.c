@@ -442,8 +442,12 @@ la_judge_skipped(LaIndexScan *scan)
 	la_pace_went_by(&scan->pace, LA_SPARSE_SKIP, slept && !is_vague);
 	if (nreads == 0)
 	{
-		/* The gap that opens now is to be the last of them. */
-		scan->cached = Min(scan->cached + scan->passed, LA_CACHED_LATER - 1);
+		/*
+		 * They are entries, some of which share a block.  The gap that opens
+		 * now is to be the last that counts.
+		 */
+		scan->cached = Min(scan->cached + scan->passed / 2,
+						   LA_CACHED_LATER - 1);
 		return;
 	}
 	scan->reads_seen += nreads;
@@ -493,7 +497,10 @@ la_turn_skip(LaIndexScan *scan)
 		return 0;
 	is_helped = !has_lost && !is_quiet && la_pace_is_helped(&scan->pace);
 	if (!has_lost && !is_quiet && !is_helped && !is_sparse)
+	{
+		scan->skip_turn = false;
 		return 0;
+	}
 	scan->skip_turn = !scan->skip_turn;
 	if (!scan->skip_turn)
 	{
@@ -741,7 +748,8 @@ la_index_scan_restart(LaIndexScan *scan)
 	scan->reopen_at = 0;
 	scan->gap_open = scan->gap_is_others = false;
 	scan->is_at_end = false;
-	scan->skip = 0;
+	scan->skip = scan->passed = 0;
+	scan->skip_turn = false;
 	scan->cached = 0;
 	scan->has_read = false;
 	scan->reads_told = la_blocks_read();

@@ -144,7 +144,7 @@ la_pace_restart(LaPace *pace, int start_after, int max_distance,
 				bool has_page_cache)
 {
 	bool		is_lost = pace->trial == LA_TRIAL_LOST &&
-		(pace->watch_ns > 0 || pace->is_inherited);
+		((pace->watch_ns > 0 && !pace->watch_is_old) || pace->is_inherited);
 	int			reads = is_lost ? pace->trial_reads : 0;
 	int			hold = pace->hold;
 
@@ -217,8 +217,7 @@ la_pace_has_lost(const LaPace *pace)
 		return false;
 	return !pace->is_inherited ||
 		(pace->moves >= LA_SHARE_MOVES && la_pace_is_sequential(pace) &&
-		 (pace->reads >= LA_UNAIDED_UPWARD ||
-		  pace->grant != LA_GRANT_UNSEEN));
+		 pace->reads >= LA_UNAIDED_UPWARD);
 }
 
 /*
@@ -240,7 +239,8 @@ la_pace_is_tried(const LaPace *pace)
 bool
 la_pace_is_helped(const LaPace *pace)
 {
-	if (pace->start_after == 0 || pace->trial > LA_TRIAL_WATCH ||
+	if (pace->start_after == 0 ||
+		(pace->trial > LA_TRIAL_WATCH && !pace->is_inherited) ||
 		pace->doubt > 0 || !la_pace_is_sequential(pace))
 		return false;
 	return pace->grant == LA_GRANT_SPENT || pace->wait_share < LA_HELPED_SHARE;
@@ -452,6 +452,7 @@ la_pace_clock(LaPace *pace, int64 now_ns, int64 busy_ns)
 			}
 			/* It may have taken longer: we look at some blocks only. */
 			pace->watch_ns = took * LA_TRIAL_LENGTH / pace->trial_reads;
+			pace->watch_is_old = false;
 			pace->waited_ns = took - busy;
 			pace->distance = pace->max_distance;
 			la_pace_enter_trial(pace, LA_TRIAL_LOOK_RAMP);
@@ -479,6 +480,7 @@ la_pace_clock(LaPace *pace, int64 now_ns, int64 busy_ns)
 		case LA_TRIAL_WON:
 			la_pace_enter_trial(pace, LA_TRIAL_LOOK);
 			pace->trial_start_ns = now_ns;
+			pace->watch_is_old = true;
 			break;
 
 		case LA_TRIAL_LOOK:
@@ -580,7 +582,8 @@ la_pace_stopped(LaPace *pace)
 		pace->trial == LA_TRIAL_WON)
 	{
 		bool		would_lose = pace->trial == LA_TRIAL_LOOK &&
-			pace->is_behind && pace->trial_reads >= LA_TRIAL_LENGTH / 2;
+			!pace->watch_is_old && pace->is_behind &&
+			pace->trial_reads >= LA_TRIAL_LENGTH / 2;
 
 		la_pace_enter_trial(pace, LA_TRIAL_NONE);
 		pace->would_lose = would_lose;

@@ -80,6 +80,7 @@ typedef struct LaPace
 	int64		paused_ns;
 	int64		paused_busy_ns;
 	int64		watch_ns;		/* what WATCH measured */
+	bool		watch_is_old;	/* that was before look-ahead has WON */
 	int64		waited_ns;		/* for so much of it the scan waited */
 
 	/* while watching */

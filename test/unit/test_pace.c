@@ -575,6 +575,16 @@ test_trial_lost_in_another_round(void)
 	restart(&scan);
 	CHECK(scan.pace.trial == LA_TRIAL_NONE);
 
+	/* Lost against what was measured long ago, before look-ahead has won. */
+	to_look(&scan);
+	CHECK(forward(&scan, 64, TRIAL_RAMP + TRIAL_LENGTH) ==
+		  TRIAL_RAMP + TRIAL_LENGTH + 1);
+	CHECK(forward(&scan, 64, 16 * TRIAL_LENGTH) == 16 * TRIAL_LENGTH + 1);
+	CHECK(forward(&scan, 4, TRIAL_LENGTH) <= TRIAL_RAMP);
+	CHECK(la_pace_has_lost(&scan.pace));
+	restart(&scan);
+	CHECK(scan.pace.trial == LA_TRIAL_NONE);
+
 	/* That there was nothing to win says nothing of the kernel. */
 	begin(&scan, START_AFTER, true);
 	CHECK(forward(&scan, 8, 16 + TRIAL_RAMP) == 17 + TRIAL_RAMP);
