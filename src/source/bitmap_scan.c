@@ -57,10 +57,11 @@
  *
  * The stream of 18 does most of it by itself.  There a scan must also have
  * waited for a third of the time that LA_FIRST_MEASURE blocks took, or more of
- * them the next times; a dense bitmap, which the kernel reads ahead as well,
- * became a tenth slower.  It is looked at rarely: with I/O workers it sleeps
- * now and then also where all is in the page cache, and to ask the kernel at
- * each block cost a tenth there, several times of what it computes for that.
+ * them the next times, or LA_BELIEVED blocks ago at most; a dense bitmap, which
+ * the kernel reads ahead as well, became a tenth slower.  It is looked at
+ * rarely: with I/O workers it sleeps now and then also where all is in the page
+ * cache, and to ask the kernel at each block cost a tenth there, several times
+ * of what it computes for that.
  *
  * While we look ahead, the node's own prefetching (15 to 17) is switched off:
  * it would advise a second time of every block.
@@ -115,7 +116,7 @@
 
 /*
  * Such a scan is timed for so many blocks; for twice as many each time that it
- * has not waited much.
+ * has not waited much, until it starts again.
  */
 #define LA_FIRST_MEASURE	64
 #define LA_LAST_MEASURE		512
@@ -515,8 +516,10 @@ la_bitmap_fill(LaBitmapScan *scan)
 	la_usage(&after);
 	scan->sleeps = after.sleeps;
 	scan->reads = la_blocks_read();
+	scan->looked_at = scan->visited;
 	if (call.result != LA_FILL_OK)
 	{
+		scan->believed_until = 0;
 		la_bitmap_enter(scan, LA_BITMAP_WATCHING);
 		return;
 	}
@@ -701,6 +704,7 @@ la_bitmap_waits_much(LaBitmapScan *scan)
 	}
 	scan->measure = LA_FIRST_MEASURE;
 	scan->believed_until = scan->visited + LA_BELIEVED;
+	scan->meter.is_begun = false;
 	return true;
 }
 
@@ -724,12 +728,11 @@ la_bitmap_looked(LaBitmapScan *scan, bool was_stale)
 
 	if (was_stale)
 		scan->look_from = scan->visited;
-	if (scan->quiet >= LA_QUIET_AFTER)
+	if (scan->quiet >= LA_QUIET_AFTER && !was_stale)
 		step = LA_QUIET_SKIP;
 	else if (LA_HAVE_BITMAP_STREAM &&
 			 scan->visited - scan->look_from < LA_STREAM_NEW)
 		step = LA_STREAM_LOOK_NEW;
-	scan->looked_at = scan->visited;
 	scan->look_at = scan->visited + step;
 }
 
@@ -757,6 +760,7 @@ la_bitmap_watch(LaBitmapScan *scan)
 	/* The rest of the plan may have read some of them, or many. */
 	nreads = Min(reads - scan->reads, nblocks);
 	scan->reads = reads;
+	scan->looked_at = scan->visited;
 	if (scan->visited < scan->hold_until)
 		return false;
 
@@ -774,8 +778,8 @@ la_bitmap_watch(LaBitmapScan *scan)
 		scan->quiet = (int) Min(scan->quiet + nreads, LA_QUIET_AFTER);
 	la_bitmap_looked(scan, was_stale);
 
-	/* One sleep of many blocks is all that can be seen. */
-	if (waited && nblocks >= LA_STREAM_LOOK)
+	/* Of many blocks that were read one sleep is all that can be seen. */
+	if (LA_HAVE_BITMAP_STREAM && waited && nreads >= LA_STREAM_LOOK / 2)
 		la_pace_went_by(&scan->pace, 0, true);
 	return la_pace_watch(&scan->pace, waited) &&
 		(!LA_HAVE_BITMAP_STREAM || la_bitmap_waits_much(scan));

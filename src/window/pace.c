@@ -48,9 +48,10 @@
  * a kernel makes ahead, or one that falls into the one time and not into the
  * other would decide.  Look-ahead stays if it takes less than LA_TRIAL_SHARE of
  * the time; if not, it stays away for a while, longer each time, and the scan
- * is looked at now and then only.  That holds for the next rounds of the scan,
- * too, if they move in the same way.  A scan of under LA_TRIAL_LENGTH blocks in
- * this pattern is left to the kernel, unless it gets a grant.  Backward the
+ * is looked at now and then only.  What the first trial says holds for the next
+ * rounds of the scan, too, if they move in the same way.  A scan of under
+ * LA_TRIAL_LENGTH blocks in this pattern is left to the kernel, unless it gets
+ * a grant.  Backward the
  * kernel does not read ahead, and with direct I/O it does not read at all; then
  * there is no trial.
  *
