@@ -30,6 +30,7 @@ from support import (
     evict_tablespaces,
     gained,
     look_ahead_of,
+    need_extensions,
     plan_nodes,
     require_node,
     rows,
@@ -381,9 +382,9 @@ def test_bitmap_rounds(slow: Cluster, server: Server, cached: int) -> None:
 
 def test_bitmap_scan_of_cached_blocks_but_few(slow: Cluster, server: Server) -> None:
     """Who waits for a block now and then has no use for look-ahead."""
+    need_extensions(slow, "pg_prewarm")
     make_cold(slow)
     with LogWatch(slow), connect(slow) as connection:
-        connection.execute("CREATE EXTENSION IF NOT EXISTS pg_prewarm")
         query, expected = scanning(connection, server, "bitmap")
         connection.execute(
             "SELECT pg_prewarm('far', 'buffer', 'main', b + 1, least(b + 399, size - 1))"
