@@ -51,8 +51,8 @@
  * is looked at now and then only.  What the first trial says holds for the next
  * rounds of the scan, too, if they move in the same way.  A scan of under
  * LA_TRIAL_LENGTH blocks in this pattern is left to the kernel, unless it gets
- * a grant.  Backward the kernel does not read ahead, and with direct I/O it does
- * not read at all; then there is no trial.
+ * a grant.  Backward the kernel does not read ahead, and with direct I/O it
+ * does not read at all; then there is no trial.
  *
  *		NONE -> WATCH_RAMP -> WATCH -> LOOK_RAMP -> LOOK -> WON <-> LOOK
  *		  ^                                            `-> LOST -.
