@@ -443,11 +443,12 @@ la_judge_skipped(LaIndexScan *scan)
 	if (nreads == 0)
 	{
 		/*
-		 * They are entries, some of which share a block.  The gap that opens
-		 * now is to be the last that counts.
+		 * They are entries, some of which share a block, if they have one.
+		 * The gap that opens now is to be the last that counts.
 		 */
-		scan->cached = Min(scan->cached + scan->passed / 2,
-						   LA_CACHED_LATER - 1);
+		scan->cached += scan->target.index_only ? scan->passed :
+			scan->passed / 2;
+		scan->cached = Min(scan->cached, LA_CACHED_LATER - 1);
 		return;
 	}
 	scan->reads_seen += nreads;
