@@ -968,7 +968,6 @@ la_bitmap_scan_register(MemoryContext query_context, BitmapHeapScanState *node)
 	scan->current = InvalidBlockNumber;
 	BlockIdSet(&scan->current_id, InvalidBlockNumber);
 	scan->hold = LA_FIRST_HOLD;
-	scan->measure = LA_FIRST_MEASURE;
 	scan->kernel_reads = -1;
 
 	if (node->bitmapqualorig != NULL)

@@ -197,6 +197,16 @@ la_is_resident(const LaIndexScan *scan)
 							 scan->current);
 }
 
+/*
+ * Watch the scan closely, from now on or again.
+ */
+static inline void
+la_end_quiet(LaIndexScan *scan)
+{
+	scan->quiet_reads = 0;
+	scan->quiet_skip = LA_QUIET_SKIP;
+}
+
 static inline void
 la_open_gap(LaIndexScan *scan)
 {
@@ -474,8 +484,7 @@ la_judge_quiet(LaIndexScan *scan)
 	scan->reads_seen = la_blocks_read();
 	if (!la_has_slept())
 		return;
-	scan->quiet_reads = 0;
-	scan->quiet_skip = LA_QUIET_SKIP;
+	la_end_quiet(scan);
 	scan->cached = 0;
 }
 
@@ -549,8 +558,7 @@ la_start(LaIndexScan *scan)
 		return;
 	}
 	scan->has_read = true;
-	scan->quiet_reads = 0;
-	scan->quiet_skip = LA_QUIET_SKIP;
+	la_end_quiet(scan);
 }
 
 /*
@@ -755,8 +763,7 @@ la_index_scan_restart(LaIndexScan *scan)
 	scan->has_read = false;
 	scan->reads_told = la_blocks_read();
 	scan->hits = 0;
-	scan->quiet_reads = 0;
-	scan->quiet_skip = LA_QUIET_SKIP;
+	la_end_quiet(scan);
 	scan->start_wanted = false;
 	scan->gap_is_helped = false;
 	scan->helped_waits = 0;

@@ -247,11 +247,11 @@ class Runner(PairRunner[Cell]):
                 conn = stack.enter_context(self._connect(data, library=library))
                 if first.group == "cached":
                     data.prewarm(conn, first.table)
-                else:
-                    conn.execute("CREATE EXTENSION IF NOT EXISTS pg_buffercache")
-                    data.read_into_page_cache(first.table)
                 probes[arm] = Probe(conn, data.folder, first.table, library)
                 probes[arm].pin(pair)
+            if first.group == "pagecache":
+                conn.execute("CREATE EXTENSION IF NOT EXISTS pg_buffercache")
+                data.read_into_page_cache(first.table)
             for cell in missing:
                 try:
                     self._together_run(cell, pair, probes)
