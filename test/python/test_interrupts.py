@@ -28,12 +28,10 @@ from support import (
     conf_of,
     connect,
     gained,
-    ice_cold,
     no_pins,
     no_timeout,
     require_node,
     rows,
-    rows_without,
     script,
     seed,
     session,
@@ -170,37 +168,6 @@ def until_active(other: Connection, pid: int) -> None:
         f"EXISTS (SELECT FROM pg_stat_activity WHERE pid = {pid} AND state = 'active'"
         " AND query LIKE '%FROM ends%')",
     )
-
-
-def test_locked_catalogs(tables: Cluster) -> None:
-    """A scan begins to look ahead while nobody else can use the catalogs of its functions."""
-    array = "SELECT a, length(filler) FROM ends WHERE ARRAY[a] > ARRAY[-1]"
-    with connect(tables) as other:
-        other.execute("CREATE INDEX ends_array ON ends ((ARRAY[a]))")
-    for query, index in ((SCAN, "ends_a"), (array, "ends_array")):
-        with connect(tables) as connection, connect(tables) as other:
-            # Look-ahead is to begin in the second FETCH, and for the first time in this session.
-            settings(connection, **INDEX_SCANS, pg_lookahead__start_after=8, lock_timeout="30s")
-            settings(other, **INDEX_SCANS)
-            require_node(other, query, "Index Scan", index)
-            ice_cold(tables, other, "ends")
-            connection.execute("BEGIN")
-            connection.execute(f"DECLARE c CURSOR FOR {query}")
-            found = rows(connection, "FETCH 2 FROM c")
-            other.execute("BEGIN")
-            other.execute(
-                "LOCK TABLE pg_proc, pg_type, pg_opclass, pg_amop, pg_amproc, pg_operator"
-                " IN ACCESS EXCLUSIVE MODE"
-            )
-            try:
-                found += rows(connection, "FETCH ALL FROM c")
-            finally:
-                other.execute("ROLLBACK")
-            connection.execute("COMMIT")
-            assert session(connection).blocks_issued > 0
-            assert found == rows_without(other, query)
-    with connect(tables) as other:
-        other.execute("DROP INDEX ends_array")
 
 
 def test_cancel(tables: Cluster, variant: Variant) -> None:

@@ -269,6 +269,45 @@ def test_begins_again(slow: Cluster, server: Server) -> None:
     assert change.blocks_used > (first - 1) + (ROWS - last) - 500
 
 
+# Of an index of a column; and of one whose comparisons look up those of the elements.
+LOCKED = {
+    "column": ("far_a", "SELECT a, length(f) FROM far ORDER BY a"),
+    "array": ("far_array", "SELECT a, length(f) FROM far WHERE ARRAY[a] > ARRAY[-1]"),
+}
+
+
+@pytest.mark.parametrize("name", LOCKED)
+def test_locked_catalogs(slow: Cluster, server: Server, name: str) -> None:
+    """A scan begins to look ahead while nobody else can use the catalogs of its functions."""
+    index, query = LOCKED[name]
+    with connect(slow) as other:
+        other.execute("CREATE INDEX IF NOT EXISTS far_array ON far ((ARRAY[a]))")
+    make_cold(slow)
+    with LogWatch(slow), connect(slow) as connection, connect(slow) as other:
+        scanning(connection, server, "index")
+        settings(connection, lock_timeout="30s")
+        require_node(connection, query, "Index Scan", index)
+        # Look-ahead is to begin in the second FETCH, and for the first time in this session.
+        connection.execute("BEGIN")
+        connection.execute(f"DECLARE c CURSOR FOR {query}")
+        found = rows(connection, "FETCH 2 FROM c")
+        assert session(connection).scans == 0
+        other.execute("BEGIN")
+        other.execute(
+            "LOCK TABLE pg_proc, pg_type, pg_opclass, pg_amop, pg_amproc, pg_operator"
+            " IN ACCESS EXCLUSIVE MODE"
+        )
+        try:
+            found += rows(connection, "FETCH ALL FROM c")
+        finally:
+            other.execute("ROLLBACK")
+        connection.execute("COMMIT")
+        assert session(connection).blocks_issued > ROWS / 3
+        assert found == [(i, 5000) for i in range(1, ROWS + 1)]
+    with connect(slow) as other:
+        other.execute("DROP INDEX far_array")
+
+
 # A function may come for the rows of a cursor one by one, or, in a loop, some at a time.
 ONE_BY_ONE = """
 CREATE FUNCTION one_by_one(query text) RETURNS int LANGUAGE plpgsql AS $$
