@@ -1,6 +1,6 @@
 """Functions that look-ahead does not call, and how it finds out: without waiting for others.
 
-More of it is in sql/stayout.sql, and catalogs that are locked in test_interrupts.py.
+More of it is in sql/stayout.sql, and catalogs that are locked in test_slow_storage.py.
 """
 
 from __future__ import annotations
@@ -103,6 +103,107 @@ def test_what_an_index_does_not_show(cluster: Cluster, name: str) -> None:
             assert len(rows(connection, query)) == len(expected)
         assert (change.blocks_issued > 0) == (name == "a hash of numbers")
         script(connection, undo)
+
+
+# Families of operators for numbers of two kinds, the second with some functions of its own.
+FAMILIES = """
+CREATE FUNCTION own_hash(int8) RETURNS int LANGUAGE {language} IMMUTABLE STRICT AS {hash};
+CREATE FUNCTION own_less(int8, int8) RETURNS bool LANGUAGE {language} IMMUTABLE STRICT AS {less};
+CREATE OPERATOR <<< (LEFTARG = int8, RIGHTARG = int8, FUNCTION = own_less);
+CREATE OPERATOR FAMILY own_numbers USING hash;
+CREATE OPERATOR CLASS own_hash4 FOR TYPE int USING hash FAMILY own_numbers AS
+    OPERATOR 1 =, FUNCTION 1 hashint4(int);
+CREATE OPERATOR CLASS own_hash8 FOR TYPE int8 USING hash FAMILY own_numbers AS
+    OPERATOR 1 =, FUNCTION 1 own_hash(int8);
+ALTER OPERATOR FAMILY own_numbers USING hash ADD OPERATOR 1 = (int, int8);
+CREATE OPERATOR FAMILY own_numbers USING btree;
+CREATE OPERATOR CLASS own_tree4 FOR TYPE int USING btree FAMILY own_numbers AS
+    OPERATOR 1 <, OPERATOR 2 <=, OPERATOR 3 =, OPERATOR 4 >=, OPERATOR 5 >,
+    FUNCTION 1 btint4cmp(int, int);
+CREATE OPERATOR CLASS own_tree8 FOR TYPE int8 USING btree FAMILY own_numbers AS
+    OPERATOR 1 <<<, OPERATOR 2 <=, OPERATOR 3 =, OPERATOR 4 >=, OPERATOR 5 >,
+    FUNCTION 1 btint8cmp(int8, int8);
+ALTER OPERATOR FAMILY own_numbers USING btree ADD
+    OPERATOR 1 < (int, int8), OPERATOR 2 <= (int, int8), OPERATOR 3 = (int, int8),
+    OPERATOR 4 >= (int, int8), OPERATOR 5 > (int, int8), FUNCTION 1 btint48cmp(int, int8);
+CREATE TABLE mixed AS SELECT i % 20 AS v, repeat('x', 300) AS filler
+  FROM generate_series(1, {rows}) i;
+"""
+WRITTEN = {
+    "C": {"language": "internal", "hash": "'hashint8'", "less": "'int8lt'"},
+    "SQL": {
+        "language": "sql", "hash": "'SELECT hashint8($1)'", "less": "'SELECT $1 < $2'",
+    },
+}  # fmt: skip
+
+# name: (index, condition, languages of those functions with which it may be run)
+OTHER_KINDS = {
+    "hash": ("USING hash (v own_hash4)", "v = 3::int8", ["C"]),
+    "hash, its own kind": ("USING hash (v own_hash4)", "v = 3", ["C", "SQL"]),
+    "equal": ("(v own_tree4)", "v = 3::int8", ["C", "SQL"]),
+    "less than one of": ("(v own_tree4)", "v < ANY (ARRAY[1, 2, 1]::int8[])", ["C"]),
+    # Which of two keys says more is found out with functions of its own.
+    "between": ("(v own_tree4)", "v > 3::int8 AND v < 7::int8", []),
+    "between, its own kind": ("(v own_tree4)", "v > 3 AND v < 7", ["C", "SQL"]),
+}
+
+
+@pytest.mark.parametrize("language", WRITTEN)
+@pytest.mark.parametrize("name", OTHER_KINDS)
+def test_keys_of_another_type(cluster: Cluster, name: str, language: str) -> None:
+    """The access method fetches functions for them that the index itself does not need."""
+    index, condition, languages = OTHER_KINDS[name]
+    query = f"SELECT ctid, length(filler) FROM mixed WHERE {condition}"
+    with connect(cluster) as connection:
+        script(connection, FAMILIES.format(rows=ROWS, **WRITTEN[language]))
+        connection.execute(f"CREATE INDEX mixed_v ON mixed {index}")
+        connection.execute("VACUUM ANALYZE mixed")
+        settings(connection, **INDEX_SCANS)
+        require_node(connection, query, "Index Scan", "mixed_v")
+        expected = sorted(rows_without(connection, query))
+        assert len(expected) >= ROWS // 20
+        cold(connection, "mixed")
+        with gained(connection) as change:
+            assert sorted(rows(connection, query)) == expected
+        assert (change.blocks_issued > 0) == (language in languages)
+        script(
+            connection,
+            "DROP TABLE mixed; DROP OPERATOR FAMILY own_numbers USING hash;"
+            " DROP OPERATOR FAMILY own_numbers USING btree; DROP OPERATOR <<< (int8, int8);"
+            " DROP FUNCTION own_hash, own_less",
+        )
+
+
+# What is inside an array of a domain; of a domain of rows nothing is known.
+DOMAINS = {
+    "numbers": ("CREATE DOMAIN inside AS int CHECK (value > -1)", "i % 4", "", True),
+    "rows": (
+        "CREATE TYPE pair AS (x int); CREATE DOMAIN inside AS pair", "row(i % 4)::pair",
+        "; DROP TYPE pair", False,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", DOMAINS)
+def test_arrays_of_domains(cluster: Cluster, name: str) -> None:
+    setup, element, undo, looks_ahead = DOMAINS[name]
+    query = "SELECT ctid, length(filler) FROM domains WHERE v >= (SELECT max(v) FROM domains)"
+    with connect(cluster) as connection:
+        script(connection, setup)
+        connection.execute(
+            f"CREATE TABLE domains AS SELECT ARRAY[{element}]::inside[] AS v,"
+            f" repeat('x', 300) AS filler FROM generate_series(1, {ROWS}) i"
+        )
+        script(connection, "CREATE INDEX domains_v ON domains (v); VACUUM ANALYZE domains")
+        settings(connection, **INDEX_SCANS)
+        require_node(connection, query, "Index Scan", "domains_v")
+        expected = sorted(rows_without(connection, query))
+        assert len(expected) == ROWS // 4
+        cold(connection, "domains")
+        with gained(connection) as change:
+            assert sorted(rows(connection, query)) == expected
+        assert (change.blocks_issued > 0) == looks_ahead
+        script(connection, f"DROP TABLE domains; DROP DOMAIN inside{undo}")
 
 
 def test_operators_of_skip_scans(cluster: Cluster, server: Server) -> None:

@@ -148,6 +148,61 @@ def test_answers(connection: Connection, name: str, patience: int) -> None:
         assert not change.errors
 
 
+MARKED = """
+CREATE TABLE marked_outer (k int, m int, filler text);
+INSERT INTO marked_outer SELECT k, 2 * m, repeat('x', 300)
+  FROM generate_series(0, 199) k, generate_series(0, 3) m, generate_series(1, 2);
+CREATE TABLE marked_inner (k int, m int, filler text) WITH (fillfactor = 20);
+INSERT INTO marked_inner SELECT k, 2 * m + CASE WHEN k < 60 THEN 1 ELSE 0 END, repeat('x', 300)
+  FROM generate_series(0, 199) k, generate_series(0, 3) m, generate_series(1, 3)
+ ORDER BY md5(k || '.' || m);
+CREATE INDEX marked_outer_k ON marked_outer (k, m);
+CREATE INDEX marked_inner_k ON marked_inner (k, m);
+VACUUM ANALYZE marked_outer, marked_inner;
+"""
+
+
+@pytest.mark.parametrize("patience", PATIENCE)
+@pytest.mark.parametrize(
+    ("kind", "shown"), [("Index Scan", "r.ctid, r.filler"), ("Index Only Scan", "r.m")]
+)
+def test_marks_after_rounds_without(
+    connection: Connection, patience: int, kind: str, shown: str
+) -> None:
+    """A merge join that is done again and again goes back when it finds something at last."""
+    if value(connection, "SELECT to_regclass('marked_outer')") is None:
+        script(connection, MARKED)
+    settings(
+        connection,
+        pg_lookahead__start_after=patience,
+        enable_nestloop="off",
+        enable_mergejoin="on",
+        enable_sort="off",
+    )
+    query = (
+        "SELECT o.k, s.* FROM rounds o, LATERAL (SELECT l.m, length(l.filler),"
+        f" {shown} FROM marked_outer l JOIN marked_inner r USING (m)"
+        " WHERE l.k = o.k AND r.k = o.k OFFSET 0) s"
+    )
+    nodes = plan_nodes(connection, query)
+    (join,) = (node for node in nodes if node["Node Type"] == "Merge Join")
+    inner = join["Plans"][1]
+    assert (inner["Node Type"], inner["Index Name"]) == (kind, "marked_inner_k")
+    settings(connection, pg_lookahead__enabled="off")
+    expected = sorted(rows(connection, query))
+    assert len(expected) == (200 - 60) * 4 * 2 * 3
+    settings(connection, pg_lookahead__enabled="on")
+    for state in ("cached", "cold", "in part", "cached"):
+        if state != "cached":
+            cold(connection, "marked_outer", "marked_inner")
+        if state == "in part":
+            rows(connection, "SELECT count(filler) FROM marked_outer WHERE k < 100")
+            rows(connection, "SELECT count(filler) FROM marked_inner WHERE k < 100")
+        with gained(connection) as change:
+            assert sorted(rows(connection, query)) == expected, state
+        assert not change.errors
+
+
 @pytest.mark.parametrize("patience", PATIENCE)
 def test_cursors_side_by_side(connection: Connection, patience: int) -> None:
     """Several are trusted at a time, of the same and other indexes, and some are broken off."""
