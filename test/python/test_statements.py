@@ -237,3 +237,58 @@ def test_first_match_is_enough(connection: Connection, kind: str) -> None:
             assert 0 < change.blocks_wasted <= KEYS * FIRST_DISTANCE
     settings(connection, enable_sort="on")
     assert sorted(sequentially(connection, query)) == expected
+
+
+def test_limit_above_a_subquery(connection: Connection) -> None:
+    """It bounds what is read for the scan below."""
+    query = (
+        "SELECT length(filler), a FROM (SELECT a, filler FROM stated WHERE a > 0 ORDER BY a"
+        " OFFSET 0) s LIMIT 40"
+    )
+    kinds = [node["Node Type"] for node in plan_nodes(connection, query)]
+    assert kinds == ["Limit", "Subquery Scan", "Index Scan"]
+    cold(connection, "stated")
+    with gained(connection) as change:
+        found = rows(connection, query)
+    assert found == [(100, a) for a in range(1, 41)]
+    assert change.scans == 1
+    assert change.blocks_used > 10
+    assert change.blocks_wasted == 0
+
+
+def test_one_subplan_of_many_partitions(connection: Connection) -> None:
+    """A condition that all partitions share has one sub-plan, whose scan they all start."""
+    parts = 3
+    script(
+        connection,
+        "CREATE TABLE stated_parts (k int) PARTITION BY LIST (k)"
+        + "".join(
+            f"; CREATE TABLE stated_part_{i} PARTITION OF stated_parts FOR VALUES IN ({i}, {i + 9})"
+            for i in range(parts)
+        )
+        + f"; INSERT INTO stated_parts SELECT k FROM stated_keys WHERE k % 9 < {parts} AND k < 18"
+        "; ANALYZE stated_parts",
+    )
+    try:
+        query = (
+            "SELECT k FROM stated_parts p"
+            " WHERE (SELECT count(filler) FROM stated s WHERE s.b = p.k) >= 100"
+        )
+        shown = [
+            node["Subplan Name"] for node in plan_nodes(connection, query) if "Subplan Name" in node
+        ]
+        assert shown == ["SubPlan 1"], shown
+        conditions = [node.get("Filter", "") for node in plan_nodes(connection, query)]
+        assert sum("SubPlan 1" in condition for condition in conditions) == parts, conditions
+        require_node(connection, query, "Index Scan", "stated_b")
+        cold(connection, "stated")
+        with gained(connection) as change:
+            found = rows(connection, query)
+        assert sorted(found) == sorted(sequentially(connection, query))
+        assert sorted(found) == [(k,) for k in (0, 1, 2, 9, 10, 11)]
+        assert change.scans == 1
+        assert change.blocks_used > 100
+        assert change.blocks_wasted == 0
+        assert not change.errors
+    finally:
+        connection.execute("DROP TABLE stated_parts")
