@@ -248,7 +248,7 @@ la_settings_define(void)
 
 	DefineCustomIntVariable("pg_lookahead.parallel_chunk_size",
 							"Sets the number of blocks that a process of a parallel sequential scan takes at a time.",
-							"If zero, the server decides.",
+							"If zero, what the server takes, but no more than 128 blocks.",
 							&la_parallel_chunk_size,
 							0,
 							0,

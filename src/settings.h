@@ -90,7 +90,7 @@ extern int	la_ring_size;		/* kB */
 extern int	la_protect_time;	/* ms */
 extern int	la_status_interval; /* ms */
 extern int	la_min_table_size;	/* blocks */
-extern int	la_parallel_chunk_size; /* blocks, 0: the server's own */
+extern int	la_parallel_chunk_size; /* blocks, 0: the server's, or 128 */
 extern int	la_method;			/* a LaMethodId */
 extern int	la_max_distance;	/* blocks */
 extern int	la_io_concurrency;	/* reads */

@@ -9,7 +9,8 @@
  *
  *		server	io_method	storage		auto
  *		any		any			buffered	advice
- *		18		worker		buffered	aio for leaf pages and bitmaps
+ *		18		worker		buffered	aio for leaf pages, unless the index
+ *									scan is parallel, and bitmaps
  *		other	other		buffered	worker for leaf pages, with the service,
  *									unless the scan is parallel, and for
  *									sequential scans likewise

@@ -64,7 +64,8 @@
  * of what it computes for that.
  *
  * While we look ahead, the node's own prefetching (15 to 17) is switched off:
- * it would advise a second time of every block.
+ * it would advise a second time of every block.  In a parallel scan it goes on,
+ * being everybody's.
  *
  * Parallel scans take blocks one by one from a shared iterator, and only the
  * process that has built the bitmap can make another iterator of it.  That one
@@ -587,7 +588,8 @@ la_bitmap_start(LaBitmapScan *scan)
  */
 
 /*
- * The node will be restarted, or goes: its bitmap is about to be freed.
+ * The node will be restarted: its bitmap is about to be freed.  Or it goes, and
+ * the bitmap is gone; then la_query_finish() has closed the window before.
  * Called by the node's expression context, once.
  */
 static void

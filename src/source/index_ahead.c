@@ -10,7 +10,7 @@
  *		window			the blocks in front of the scan, their reads, and the
  *						memory of all of it
  *		scout			where they come from: a second scan of the index,
- *		leaf_items		or, of a parallel scan, the rest of its leaf page
+ *		leaf_items		or, of some, the rest of its leaf page
  *		owner			the pins and references of these two, see window/guard.c
  *
  * It ends as window.c says.
@@ -441,6 +441,8 @@ la_index_ahead_turn(LaIndexScan *scan, ScanDirection direction)
 		}
 		if (scan->state != LA_SCAN_OUT)
 			la_index_ahead_enter(scan, LA_SCAN_WATCHING);
+		la_pace_turned(&scan->pace);
+		scan->start_wanted = false;
 	}
 	scan->target.direction = direction;
 	scan->step = (direction == scan->target.base) ? 1 : -1;
@@ -458,6 +460,7 @@ la_index_ahead_at_end(LaIndexScan *scan)
 	la_seek_again(scan);
 	scan->current = InvalidBlockNumber;
 	scan->is_at_end = true;
+	scan->start_wanted = false;
 	if (scan->state != LA_SCAN_OUT)
 		la_index_ahead_enter(scan, LA_SCAN_WATCHING);
 	if (scan->is_repeated && !la_windows_are_scarce())

@@ -849,8 +849,12 @@ la_index_scan_set_aside(LaIndexScan *scan)
 		la_pace_at_once(&scan->pace) || scan->desc->parallel_scan != NULL)
 		return false;
 	la_index_ahead_end(scan);
+	la_followed_rests(&scan->base);
 	if (scan->target.leaf != NULL)
+	{
 		la_leaf_scan_rest(scan->target.leaf);
+		la_followed_rests(&scan->target.leaf->base);
+	}
 	return true;
 }
 

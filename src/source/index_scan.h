@@ -24,9 +24,10 @@
 typedef enum LaScanState
 {
 	/*
-	 * Block switches and waits are counted.  Entered at a restart of the
-	 * scan, from IDLE when the queue is empty, and when the scout was lost.
-	 * There may be a window; it is empty.
+	 * Block switches and waits are counted.  Entered from anywhere but OUT, at
+	 * a restart, a turn and the end of the scan, and when the scout was lost
+	 * or must not be opened yet; from IDLE when the queue is empty.  There
+	 * may be a window; it is empty.
 	 */
 	LA_SCAN_WATCHING,
 
@@ -34,8 +35,8 @@ typedef enum LaScanState
 	LA_SCAN_LOOKING,
 
 	/*
-	 * A window is open and is followed but not filled, because recent ones
-	 * needed no read.  Entered from LOOKING.
+	 * A window is open and is followed but not filled, because the pace has
+	 * no use for more.  Entered from LOOKING.
 	 */
 	LA_SCAN_IDLE,
 
@@ -84,7 +85,8 @@ typedef struct LaIndexScan
 	int			helped_waits;	/* such gaps in a row that waited */
 	int			helped_skip;	/* calls to skip next, if it is helped */
 	bool		has_read;		/* some block of this (re)scan was read */
-	int			cached;			/* gaps in a row without a read, saturating */
+	int			cached;			/* gaps in a row without a read, saturating,
+								 * and skipped calls; see la_judge_skipped() */
 	int			hits;			/* the same, of gaps with the clock */
 	int			cached_skip;	/* calls to skip next, if that is enough */
 	uint32		quiet_reads;	/* blocks read since the last wait */

@@ -32,8 +32,10 @@
  * pages of the level above that the query may never come to.  See
  * la_damage_is_accepted().
  *
- * As long as no leaf page is read nothing is to be observed, and moves may be
- * missed; index_scan.c then passes over most calls (la_leaf_is_calm()).
+ * index_scan.c passes over most calls of a scan that need not be looked at, but
+ * over none that goes to another leaf page of the scan that is followed here.
+ * While that is a scout, moves of the query's own scan may be missed if no leaf
+ * page was read lately (la_leaf_is_calm()).
  *
  * Whom to follow?  If there is a scout for table blocks it is in front of the
  * query's own scan, and it is the one that waits for leaf pages.  So the scout
@@ -711,6 +713,11 @@ la_leaf_moved(LaLeafScan *leaf, ScanDirection direction, bool is_adjacent,
 	{
 		la_leaf_drop(leaf);
 		la_window_elsewhere(leaf->base.window);
+		if (leaf->direction != NoMovementScanDirection)
+		{
+			la_pace_turned(&leaf->pace);
+			leaf->start_wanted = false;
+		}
 		leaf->direction = direction;
 	}
 	leaf->adjacent = is_adjacent ?

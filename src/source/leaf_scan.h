@@ -30,8 +30,8 @@ typedef enum LaLeafState
 	/* A window is open and is filled.  Entered from WATCHING and IDLE. */
 	LA_LEAF_LOOKING,
 
-	/* A window is open and is followed but not filled, because recent ones
-	 * needed no read.  Entered from LOOKING. */
+	/* A window is open and is followed but not filled, because the pace has
+	 * no use for more.  Entered from LOOKING. */
 	LA_LEAF_IDLE,
 
 	/* Left alone until the query ends.  Entered from anywhere. */
@@ -63,7 +63,7 @@ typedef struct LaLeafScan
 	int			adjacent;		/* moves to a neighbour in a row, saturating */
 	bool		has_read;		/* a leaf page was read lately */
 	int			cached;			/* moves in a row without a read */
-	uint32		quiet_reads;	/* pages read since the last wait */
+	uint32		quiet_reads;	/* pages read; a wait halves it */
 	int			unforeseen;		/* neighbours in a row that no one foresaw */
 	int64		place;			/* pages from where it began; see
 								 * la_leaf_scan_restore() */
@@ -113,7 +113,7 @@ extern int64 la_leaf_scan_bitmap(LaLeafScan *leaf, IndexScanDesc desc,
 /* Blocks that this backend has read to look ahead of leaf pages. */
 extern int64 la_leaf_own_reads;
 
-/* Pages read without a wait, after which a move may be missed. */
+/* Pages read nearly without a wait, of a scan that is quiet. */
 #define LA_LEAF_QUIET_AFTER	64
 
 /*
@@ -127,8 +127,8 @@ la_leaf_is_quiet(const LaLeafScan *leaf)
 }
 
 /*
- * Is there nothing to be observed, so that a move to another page may be
- * missed?  "leaf" may be NULL.
+ * Of a scan that is not the one we follow, is there nothing to be observed, so
+ * that a move to another page may be missed?  "leaf" may be NULL.
  */
 static inline bool
 la_leaf_is_calm(const LaLeafScan *leaf)

@@ -76,7 +76,8 @@
  * memory, which tells us where the scan is.  The server's chunks grow with the
  * table, up to 64 MB, and what lies between two processes would be out of our
  * sight; so the chunk of a followed scan is parallel_chunk_size, or a stripe of
- * the I/O service if that is 0 and the server's is larger.  The first one of
+ * the I/O service if that is 0 and the server's is larger, and in any case no
+ * more than the table in parts of two for each of LA_LAST_CHUNKS.  The first of
  * each process is the server's: it is taken on the way to the first row, and
  * cannot be made smaller, as its blocks have been handed out.
  *

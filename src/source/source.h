@@ -9,8 +9,8 @@
  *
  *	scout.c			table blocks: a second scan of the same index with the
  *					same keys
- *	leaf_items.c	table blocks: the rest of the leaf page that a parallel
- *					scan is on
+ *	leaf_items.c	table blocks: the rest of the leaf page that the scan is
+ *					on, if it is parallel or has keys that only filter
  *	leaf_walk.c		leaf pages: the downlinks of the parent page
  *	bitmap_blocks.c	table blocks: what is left of a bitmap
  *

@@ -9,10 +9,10 @@
  * Watching.  For each table block that a scan switches to, the caller says
  * whether the scan had to wait for storage there.  Look-ahead starts when the
  * scan has switched start_after times and has waited at least LA_START_WAITS
- * times lately.  "Lately" is the current stretch of LA_STRETCH switches and
- * half of the stretch before: a scan of cached data that meets a cold block
- * now and then never starts, one that goes from cached to cold data starts
- * within a few blocks.
+ * times lately, or start_after times if that is less.  "Lately" is the current
+ * stretch of LA_STRETCH switches and half of the stretch before: a scan of
+ * cached data that meets a cold block now and then never starts, one that goes
+ * from cached to cold data starts within a few blocks.
  *
  *		switch	1    2    3    4    5    6    7    8    9
  *		waited	-    yes  yes  no   yes  yes  yes  yes  <- start here
@@ -23,11 +23,12 @@
  *
  * Looking ahead.  The distance begins at LA_FIRST_DISTANCE blocks.  Whenever
  * a window is filled and the scan has waited since the one before, it doubles,
- * up to max_distance.
+ * up to max_distance.  So it does anew after a rest, a turn or a trial; not if
+ * only the place was lost, and the scan goes on as before.
  *
  * Look-ahead idles when it is of no use any more: the caller goes back to
  * watching, and what is watched for is the same as at the start, without
- * start_after.  There are two signs:
+ * start_after.  Apart from the trial below there are two signs:
  *
  *	- LA_EMPTY_WINDOWS windows in a row found every block in shared buffers.
  *
@@ -48,15 +49,21 @@
  * a kernel makes ahead, or one that falls into the one time and not into the
  * other would decide.  Look-ahead stays if it takes less than LA_TRIAL_SHARE of
  * the time; if not, it stays away for a while, longer each time, and the scan
- * is looked at now and then only.  What the first trial says holds for the next
- * rounds of the scan, too, if they move in the same way.  A scan of under
+ * is looked at now and then only.  If the kernel was faster in the first trial,
+ * or about to be when the round ended, that holds for the next rounds of the
+ * scan, too, if they move in the same way.  A scan of under LA_TRIAL_RAMP and
  * LA_TRIAL_LENGTH blocks in this pattern is left to the kernel, unless it gets
  * a grant.  Backward the kernel does not read ahead, and with direct I/O it
  * does not read at all; then there is no trial.
  *
  *		NONE -> WATCH_RAMP -> WATCH -> LOOK_RAMP -> LOOK -> WON <-> LOOK
- *		  ^                                            `-> LOST -.
- *		  `------------------------------------------------------'
+ *		  ^                     |          |         `-> LOST -.
+ *		  |                     `----------`-------------^     |
+ *		  `----------------------------------------------------'
+ *
+ * LOST at once: a scan that computes too much for waits to matter, and one
+ * that takes twice as long with look-ahead.  NONE at once: no waits any more,
+ * another pattern, a grant, and look-ahead that stops or cannot begin.
  *
  * The time is that of the scan, and of what the rest of the plan does with its
  * rows.  Between two runs of the executor it stands still, if the first came
@@ -396,6 +403,15 @@ la_pace_skipped(LaPace *pace, int64 nreads)
 }
 
 /*
+ * When look-ahead begins again it begins as if for the first time.
+ */
+static inline void
+la_pace_begin_near(LaPace *pace)
+{
+	pace->distance = Min(LA_FIRST_DISTANCE, pace->max_distance);
+}
+
+/*
  * Does it take more than so many tenths of the time that it took without
  * look-ahead?  Then a trial need not go on to its end.
  */
@@ -469,6 +485,7 @@ la_pace_clock(LaPace *pace, int64 now_ns, int64 busy_ns)
 			if (la_pace_is_behind(pace, took, 20))
 			{
 				la_pace_enter_trial(pace, LA_TRIAL_LOST);
+				la_pace_begin_near(pace);
 				return true;
 			}
 			if (pace->trial_reads < LA_TRIAL_RAMP)
@@ -503,6 +520,7 @@ la_pace_clock(LaPace *pace, int64 now_ns, int64 busy_ns)
 				break;
 			}
 			la_pace_enter_trial(pace, LA_TRIAL_LOST);
+			la_pace_begin_near(pace);
 			return true;
 
 		case LA_TRIAL_LOST:
@@ -586,6 +604,7 @@ la_pace_stopped(LaPace *pace)
 			pace->trial_reads >= LA_TRIAL_LENGTH / 2;
 
 		la_pace_enter_trial(pace, LA_TRIAL_NONE);
+		la_pace_begin_near(pace);
 		pace->would_lose = would_lose;
 	}
 }
@@ -663,7 +682,17 @@ la_pace_rest(LaPace *pace)
 	pace->waits_since_fill = 0;
 	pace->waits = 0;
 	pace->recent = 0;
-	pace->distance = Min(LA_FIRST_DISTANCE, pace->max_distance);
+	la_pace_begin_near(pace);
+}
+
+/*
+ * The scan goes in the other direction, at first over what it has just read,
+ * and maybe not far.
+ */
+void
+la_pace_turned(LaPace *pace)
+{
+	la_pace_rest(pace);
 }
 
 /*

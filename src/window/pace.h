@@ -113,6 +113,7 @@ extern bool la_pace_run_ends(LaPace *pace);
 extern void la_pace_pause(LaPace *pace, int64 now_ns, int64 busy_ns);
 extern void la_pace_resume(LaPace *pace, int64 now_ns, int64 busy_ns);
 extern void la_pace_stopped(LaPace *pace);
+extern void la_pace_turned(LaPace *pace);
 extern bool la_pace_watch(LaPace *pace, bool waited);
 extern bool la_pace_at_once(const LaPace *pace);
 extern void la_pace_waited(LaPace *pace);

@@ -49,7 +49,7 @@ typedef enum LaStep
 typedef enum LaFill
 {
 	LA_FILL_OK,					/* go on */
-	LA_FILL_IDLE,				/* recent windows needed no read */
+	LA_FILL_IDLE,				/* the pace has no use for more */
 	LA_FILL_LOST,				/* the source has lost the scan */
 } LaFill;
 

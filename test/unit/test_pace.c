@@ -661,13 +661,41 @@ test_stopped(void)
 	Scan		scan;
 
 	to_look(&scan);
+	CHECK(la_pace_distance(&scan.pace) == MAX_DISTANCE);
 	la_pace_stopped(&scan.pace);
 	CHECK(scan.pace.trial == LA_TRIAL_NONE);
+	CHECK(la_pace_distance(&scan.pace) == FIRST_DISTANCE);
 
 	begin(&scan, START_AFTER, true);
 	CHECK(forward(&scan, 8, 16 + TRIAL_RAMP) == 17 + TRIAL_RAMP);
 	la_pace_stopped(&scan.pace);
 	CHECK(scan.pace.trial == LA_TRIAL_WATCH);
+}
+
+/*
+ * A scan that turns begins as if it had not waited yet, and not far ahead; one
+ * that only stops goes on as it was.
+ */
+static void
+test_turned(void)
+{
+	LaPace		pace;
+
+	la_pace_init(&pace, START_AFTER, MAX_DISTANCE, true);
+	for (int i = 0; i < START_AFTER - 1; i++)
+		CHECK(!la_pace_watch(&pace, true));
+	CHECK(la_pace_watch(&pace, true));
+	la_pace_waited(&pace);
+	CHECK(!la_pace_filled(&pace, 16, 16));
+	la_pace_stopped(&pace);
+	CHECK(la_pace_distance(&pace) == 2 * FIRST_DISTANCE);
+	CHECK(la_pace_watch(&pace, false));
+
+	la_pace_turned(&pace);
+	CHECK(la_pace_distance(&pace) == FIRST_DISTANCE);
+	CHECK(!la_pace_watch(&pace, false));
+	CHECK(!la_pace_watch(&pace, true));
+	CHECK(la_pace_watch(&pace, true));
 }
 
 int
@@ -692,5 +720,6 @@ main(void)
 	test_trial_of_a_busy_scan();
 	test_time_between_runs();
 	test_stopped();
+	test_turned();
 	return failures > 0;
 }
