@@ -717,8 +717,8 @@ la_index_scan_next(LaIndexScan *scan, ScanDirection direction)
  */
 
 /*
- * The scan goes on after it has rested; see la_index_ahead_at_end().  What was
- * read meanwhile is not its.
+ * The scan goes on after it has rested; see la_index_ahead_at_end() and
+ * la_index_scan_set_aside().  What was read meanwhile is not its.
  */
 void
 la_index_scan_runs(LaIndexScan *scan)
@@ -729,6 +729,7 @@ la_index_scan_runs(LaIndexScan *scan)
 		la_followed_runs(&scan->target.leaf->base);
 	la_followed_runs(&scan->base);
 	scan->reads_told = scan->reads_seen = la_blocks_read();
+	scan->away_reads = scan->reads_seen;
 	if (!scan->pace.is_paused)
 		la_pace_interrupted(&scan->pace);
 	if (scan->target.leaf != NULL && !scan->target.leaf->pace.is_paused)

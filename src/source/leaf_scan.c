@@ -33,9 +33,8 @@
  * la_damage_is_accepted().
  *
  * index_scan.c passes over most calls of a scan that need not be looked at, but
- * over none that goes to another leaf page of the scan that is followed here.
- * While that is a scout, moves of the query's own scan may be missed if no leaf
- * page was read lately (la_leaf_is_calm()).
+ * over none that goes to another leaf page of the scan that is followed here
+ * (la_leaf_may_skip()).
  *
  * Whom to follow?  If there is a scout for table blocks it is in front of the
  * query's own scan, and it is the one that waits for leaf pages.  So the scout

@@ -49,12 +49,13 @@
  * a kernel makes ahead, or one that falls into the one time and not into the
  * other would decide.  Look-ahead stays if it takes less than LA_TRIAL_SHARE of
  * the time; if not, it stays away for a while, longer each time, and the scan
- * is looked at now and then only.  If the kernel was faster in the first trial,
- * or about to be when the round ended, that holds for the next rounds of the
- * scan, too, if they move in the same way.  A scan of under LA_TRIAL_RAMP and
- * LA_TRIAL_LENGTH blocks in this pattern is left to the kernel, unless it gets
- * a grant.  Backward the kernel does not read ahead, and with direct I/O it
- * does not read at all; then there is no trial.
+ * is looked at now and then only.  If look-ahead has not won against what was
+ * measured just before, or was about not to when the round ended, that holds
+ * for the next rounds of the scan, too, and after a turn, if it moves in the
+ * same way.  A scan of under LA_TRIAL_RAMP and LA_TRIAL_LENGTH blocks in this
+ * pattern is left to the kernel, unless it gets a grant.  Backward the kernel
+ * does not read ahead, and with direct I/O it does not read at all; then there
+ * is no trial.
  *
  *		NONE -> WATCH_RAMP -> WATCH -> LOOK_RAMP -> LOOK -> WON <-> LOOK
  *		  ^                     |          |         `-> LOST -.
@@ -62,8 +63,9 @@
  *		  `----------------------------------------------------'
  *
  * LOST at once: a scan that computes too much for waits to matter, and one
- * that takes twice as long with look-ahead.  NONE at once: no waits any more,
- * another pattern, a grant, and look-ahead that stops or cannot begin.
+ * that takes twice as long with look-ahead, or later a fifth longer.  NONE at
+ * once: no waits any more, another pattern, a grant, and look-ahead that stops
+ * or cannot begin.
  *
  * The time is that of the scan, and of what the rest of the plan does with its
  * rows.  Between two runs of the executor it stands still, if the first came
@@ -687,12 +689,19 @@ la_pace_rest(LaPace *pace)
 
 /*
  * The scan goes in the other direction, at first over what it has just read,
- * and maybe not far.
+ * and maybe not far: what was seen of the one says little of the other.  As in
+ * a new round, but so many switches were seen.
  */
 void
 la_pace_turned(LaPace *pace)
 {
-	la_pace_rest(pace);
+	int			switches = pace->switches;
+	int			bound = pace->bound;
+
+	la_pace_restart(pace, pace->start_after, pace->max_distance,
+					pace->has_page_cache);
+	pace->switches = switches;
+	pace->bound = bound;
 }
 
 /*

@@ -156,22 +156,24 @@ def test_keys_of_another_type(cluster: Cluster, name: str, language: str) -> Non
     query = f"SELECT ctid, length(filler) FROM mixed WHERE {condition}"
     with connect(cluster) as connection:
         script(connection, FAMILIES.format(rows=ROWS, **WRITTEN[language]))
-        connection.execute(f"CREATE INDEX mixed_v ON mixed {index}")
-        connection.execute("VACUUM ANALYZE mixed")
-        settings(connection, **INDEX_SCANS)
-        require_node(connection, query, "Index Scan", "mixed_v")
-        expected = sorted(rows_without(connection, query))
-        assert len(expected) >= ROWS // 20
-        cold(connection, "mixed")
-        with gained(connection) as change:
-            assert sorted(rows(connection, query)) == expected
-        assert (change.blocks_issued > 0) == (language in languages)
-        script(
-            connection,
-            "DROP TABLE mixed; DROP OPERATOR FAMILY own_numbers USING hash;"
-            " DROP OPERATOR FAMILY own_numbers USING btree; DROP OPERATOR <<< (int8, int8);"
-            " DROP FUNCTION own_hash, own_less",
-        )
+        try:
+            connection.execute(f"CREATE INDEX mixed_v ON mixed {index}")
+            connection.execute("VACUUM ANALYZE mixed")
+            settings(connection, **INDEX_SCANS)
+            require_node(connection, query, "Index Scan", "mixed_v")
+            expected = sorted(rows_without(connection, query))
+            assert len(expected) >= ROWS // 20
+            cold(connection, "mixed")
+            with gained(connection) as change:
+                assert sorted(rows(connection, query)) == expected
+            assert (change.blocks_issued > 0) == (language in languages)
+        finally:
+            script(
+                connection,
+                "DROP TABLE mixed; DROP OPERATOR FAMILY own_numbers USING hash;"
+                " DROP OPERATOR FAMILY own_numbers USING btree; DROP OPERATOR <<< (int8, int8);"
+                " DROP FUNCTION own_hash, own_less",
+            )
 
 
 # What is inside an array of a domain; of a domain of rows nothing is known.
@@ -190,20 +192,22 @@ def test_arrays_of_domains(cluster: Cluster, name: str) -> None:
     query = "SELECT ctid, length(filler) FROM domains WHERE v >= (SELECT max(v) FROM domains)"
     with connect(cluster) as connection:
         script(connection, setup)
-        connection.execute(
-            f"CREATE TABLE domains AS SELECT ARRAY[{element}]::inside[] AS v,"
-            f" repeat('x', 300) AS filler FROM generate_series(1, {ROWS}) i"
-        )
-        script(connection, "CREATE INDEX domains_v ON domains (v); VACUUM ANALYZE domains")
-        settings(connection, **INDEX_SCANS)
-        require_node(connection, query, "Index Scan", "domains_v")
-        expected = sorted(rows_without(connection, query))
-        assert len(expected) == ROWS // 4
-        cold(connection, "domains")
-        with gained(connection) as change:
-            assert sorted(rows(connection, query)) == expected
-        assert (change.blocks_issued > 0) == looks_ahead
-        script(connection, f"DROP TABLE domains; DROP DOMAIN inside{undo}")
+        try:
+            connection.execute(
+                f"CREATE TABLE domains AS SELECT ARRAY[{element}]::inside[] AS v,"
+                f" repeat('x', 300) AS filler FROM generate_series(1, {ROWS}) i"
+            )
+            script(connection, "CREATE INDEX domains_v ON domains (v); VACUUM ANALYZE domains")
+            settings(connection, **INDEX_SCANS)
+            require_node(connection, query, "Index Scan", "domains_v")
+            expected = sorted(rows_without(connection, query))
+            assert len(expected) == ROWS // 4
+            cold(connection, "domains")
+            with gained(connection) as change:
+                assert sorted(rows(connection, query)) == expected
+            assert (change.blocks_issued > 0) == looks_ahead
+        finally:
+            script(connection, f"DROP TABLE IF EXISTS domains; DROP DOMAIN inside{undo}")
 
 
 def test_operators_of_skip_scans(cluster: Cluster, server: Server) -> None:

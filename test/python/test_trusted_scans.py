@@ -169,7 +169,10 @@ VACUUM ANALYZE marked_outer, marked_inner;
 def test_marks_after_rounds_without(
     connection: Connection, patience: int, kind: str, shown: str
 ) -> None:
-    """A merge join that is done again and again goes back when it finds something at last."""
+    """A merge join that is done again and again goes back when it finds something at last.
+
+    By then its scans are trusted, if all is in shared buffers; the answers are the same.
+    """
     if value(connection, "SELECT to_regclass('marked_outer')") is None:
         script(connection, MARKED)
     settings(

@@ -680,6 +680,8 @@ static void
 test_turned(void)
 {
 	LaPace		pace;
+	Scan		scan;
+	int			nblocks = 1;
 
 	la_pace_init(&pace, START_AFTER, MAX_DISTANCE, true);
 	for (int i = 0; i < START_AFTER - 1; i++)
@@ -696,6 +698,23 @@ test_turned(void)
 	CHECK(!la_pace_watch(&pace, false));
 	CHECK(!la_pace_watch(&pace, true));
 	CHECK(la_pace_watch(&pace, true));
+
+	/* That the kernel has won says nothing of the way back. */
+	to_look(&scan);
+	CHECK(forward(&scan, 8, 10000) == TRIAL_RAMP + TRIAL_LENGTH);
+	la_pace_stopped(&scan.pace);
+	la_pace_turned(&scan.pace);
+	while (nblocks < 1000 && !visit(&scan, --scan.next, WAITED))
+		nblocks++;
+	CHECK(nblocks <= 10);
+
+	/* But forward again it holds. */
+	to_look(&scan);
+	CHECK(forward(&scan, 8, 10000) == TRIAL_RAMP + TRIAL_LENGTH);
+	la_pace_turned(&scan.pace);
+	la_pace_turned(&scan.pace);
+	CHECK(forward(&scan, 8, 10000) == 10001);
+	CHECK(la_pace_has_lost(&scan.pace));
 }
 
 int
