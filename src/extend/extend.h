@@ -41,7 +41,8 @@
  * A table grows by at most this part of its size.  VACUUM gives a sixteenth of
  * a table back to the file system if it finds it empty at the end, or 1000
  * pages, for which it needs an exclusive lock; what we add is just below that,
- * unless heap_extend_size is more than 999.
+ * unless heap_extend_size is more than 999, or a load of a table of less than
+ * 496 pages ends with up to 31 (see load.c).
  */
 #define LA_EXTEND_FRACTION		16
 

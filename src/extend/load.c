@@ -24,7 +24,7 @@
  *				do, and if the table has room elsewhere they are used up
  *				first.  What a load that fails had is lost to the map until
  *				VACUUM comes, so it never has more than it has filled, or
- *				LA_BATCH_BLOCKS.
+ *				LA_BATCH_BLOCKS and as many as are added when fewer are left.
  *	15			into the free space map, as for other inserts.  A table created
  *				in this transaction is not loaded through it.  There we keep the
  *				pages, and make the next one the page that the insert state
@@ -206,7 +206,8 @@ la_count_beside(Relation rel, BlockNumber nblocks)
  * By how many pages may a load let its table of nblocks grow?  Others may be
  * loading it, too, and each keeps its pages to itself: the step is for all who
  * have the table locked to write.  Each gets LA_BATCH_BLOCKS at least, as long
- * as that is an eighth of the table for all of them.
+ * as that is an eighth of the table for all of them; with those that are left
+ * of the ones before it may have nearly twice as many for a while.
  *
  * They are counted seldom, also by a session of many small loads: it takes a
  * lock of every process of the server.

@@ -306,15 +306,18 @@ la_write_run(LaWriteRun *run)
 	la_learn_call_size(run->npages, start);
 	pgBufferUsage.shared_blks_written += run->npages;
 	for (int i = 0; i < run->npages; i++)
+		la_end_buffer_write(GetBufferDescriptor(run->buffers[i] - 1));
+	RESUME_INTERRUPTS();
+
+	/* This may wait for the device, and nobody shall for a page of ours. */
+	for (int i = 0; i < run->npages; i++)
 	{
 		BufferDesc *desc = GetBufferDescriptor(run->buffers[i] - 1);
 
-		la_end_buffer_write(desc);
 		ScheduleBufferTagForWriteback(&BackendWritebackContext,
 									  run->order->due.context, &desc->tag);
 		ReleaseBuffer(run->buffers[i]);
 	}
-	RESUME_INTERRUPTS();
 	la_extend_count(&(LaExtendCounters)
 					{.writes_total = 1,
 					.pages_written_total = run->npages});

@@ -11,10 +11,10 @@
  *		stripe		 0		 |	   1	   |	 2
  *		worker		 0		 |	   1	   |	 0		(of two)
  *
- * A piece that continues the last one of its owner in the queue is joined to
- * it, so that a scan which asks little by little is still read in large pieces
- * when the worker comes to it.  When a queue is full the piece is dropped and
- * counted.
+ * A piece that continues the last one in the queue, if that is its owner's, is
+ * joined to it, so that a scan which asks little by little is still read in
+ * large pieces when the worker comes to it.  When a queue is full the piece is
+ * dropped and counted.
  *
  * A worker that has nothing to do says so in "sleeping" before it sleeps, and
  * looks at its queue once more; who asks looks at it after the piece is in the

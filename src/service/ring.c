@@ -38,8 +38,8 @@ struct LaRing
 };
 
 /*
- * How many blocks has a ring of about this many kilobytes?  Never more than an
- * eighth of shared buffers.
+ * How many blocks has a ring of about this many kilobytes?  No more than an
+ * eighth of shared buffers, but LA_SMALL_RING at least.
  */
 static int
 la_ring_size_of(int kb)
@@ -121,7 +121,8 @@ la_ring_next(LaRing *ring, int nblocks)
 
 /*
  * Count what was read since so many blocks had been read by this process.  What
- * another was first to read is a hit.
+ * another was first to read is a hit; not on 17, where the server counts it for
+ * both, and on 18 what is read in two parts counts twice in part.
  */
 static inline void
 la_count_read(LaRange *range, int64 before)

@@ -353,7 +353,7 @@ la_read_request(const LaOwnerRef *ref, const LaTarget *target,
 			la_count(&counters->reads, range->nreads);
 			la_count(&counters->blocks, range->nread);
 		}
-		la_count(&counters->hits, range->done - range->nread);
+		la_count(&counters->hits, Max(range->done - range->nread, 0));
 		CHECK_FOR_INTERRUPTS();
 	}
 }

@@ -22,19 +22,20 @@
  *
  * The client hears nothing of it but a DEBUG1 message, if it wants those; nor
  * of a warning that came first (a page that fails its checksum warns before it
- * fails).  The server's log has the warning, and what failed at DEBUG1; where
- * it is counted, the counters tell.
+ * fails).  The server's log has the warning, and what failed at DEBUG1, unless
+ * the body runs in silence (la_guard_run_silent()); where it is counted, the
+ * counters tell.
  *
  * Why not a subtransaction?  It is not allowed in parallel mode before 17, it
- * uses up subtransaction ids, and it runs other extensions' callbacks, once
- * per window.  What makes the smaller thing safe is what the body may call:
- * index access methods whose support functions are plain (plain.c), the buffer
- * manager, the storage manager.  None of them opens a subtransaction, pushes a
- * snapshot, becomes another user or runs a function of another language, which
- * could be left behind; if one did, the error is passed on.  Such code is
- * known by the error context that it pushes.  So does the buffer manager, when
- * it writes out a page of somebody's to make room: that failure is known by the
- * function that reports it, and is ours.
+ * uses up subtransaction ids, and it runs other extensions' transaction
+ * callbacks, once per window.  What makes the smaller thing safe is what the
+ * body may call: index access methods whose support functions are plain
+ * (plain.c), the buffer manager, the storage manager.  None of them opens a
+ * subtransaction, pushes a snapshot, becomes another user or runs a function of
+ * another language, which could be left behind; if one did, the error is passed
+ * on.  Such code is known by the error context that it pushes.  So does the
+ * buffer manager, when it writes out a page of somebody's to make room: that
+ * failure is known by the function that reports it, and is ours.
  *
  * Guarded bodies may nest: the scout, which runs in one, has another fill the
  * window of leaf pages that it is about to need.  An error of the inner one
