@@ -466,13 +466,7 @@ la_index_ahead_at_end(LaIndexScan *scan)
 	if (scan->is_repeated && !la_windows_are_scarce())
 		return;
 	scan->is_repeated = true;
-	la_index_ahead_end(scan);
-	la_followed_rests(&scan->base);
-	if (scan->target.leaf != NULL)
-	{
-		la_leaf_scan_rest(scan->target.leaf);
-		la_followed_rests(&scan->target.leaf->base);
-	}
+	la_index_scan_rests(scan);
 }
 
 /*

@@ -737,6 +737,22 @@ la_index_scan_runs(LaIndexScan *scan)
 }
 
 /*
+ * The scan rests: nothing is in front of it, and it is paused with the executor
+ * no more until it goes on.
+ */
+void
+la_index_scan_rests(LaIndexScan *scan)
+{
+	la_index_ahead_end(scan);
+	la_followed_rests(&scan->base);
+	if (scan->target.leaf != NULL)
+	{
+		la_leaf_scan_rest(scan->target.leaf);
+		la_followed_rests(&scan->target.leaf->base);
+	}
+}
+
+/*
  * amrescan: the scan starts from the beginning, maybe with other keys.
  */
 void
@@ -849,13 +865,7 @@ la_index_scan_set_aside(LaIndexScan *scan)
 	if (scan->state != LA_SCAN_WATCHING || scan->is_dear ||
 		la_pace_at_once(&scan->pace) || scan->desc->parallel_scan != NULL)
 		return false;
-	la_index_ahead_end(scan);
-	la_followed_rests(&scan->base);
-	if (scan->target.leaf != NULL)
-	{
-		la_leaf_scan_rest(scan->target.leaf);
-		la_followed_rests(&scan->target.leaf->base);
-	}
+	la_index_scan_rests(scan);
 	return true;
 }
 

@@ -146,6 +146,7 @@ extern LaIndexScan *la_index_scan_create(MemoryContext query_context,
 extern bool la_index_scan_next(LaIndexScan *scan, ScanDirection direction);
 extern void la_index_scan_bind(LaIndexScan *scan, IndexScanDesc desc);
 extern void la_index_scan_runs(LaIndexScan *scan);
+extern void la_index_scan_rests(LaIndexScan *scan);
 extern void la_index_scan_restart(LaIndexScan *scan);
 extern void la_index_scan_catch_up(LaIndexScan *scan,
 								   const LaIndexStart *start,

@@ -124,6 +124,15 @@
 static void la_pace_enter_trial(LaPace *pace, LaTrial trial);
 
 /*
+ * Look-ahead begins, or begins again, and does so carefully.
+ */
+static inline void
+la_pace_begin_near(LaPace *pace)
+{
+	pace->distance = Min(LA_FIRST_DISTANCE, pace->max_distance);
+}
+
+/*
  * Begin to watch a new scan.
  */
 void
@@ -136,7 +145,7 @@ la_pace_init(LaPace *pace, int start_after, int max_distance,
 	pace->start_after = start_after;
 	pace->max_distance = max_distance;
 	pace->has_page_cache = has_page_cache;
-	pace->distance = Min(LA_FIRST_DISTANCE, max_distance);
+	la_pace_begin_near(pace);
 	pace->bound = PG_INT32_MAX;
 	pace->last = InvalidBlockNumber;
 	pace->doubt = LA_FIRST_DOUBT;
@@ -402,15 +411,6 @@ la_pace_skipped(LaPace *pace, int64 nreads)
 {
 	if (pace->trial != LA_TRIAL_NONE)
 		pace->trial_reads += nreads;
-}
-
-/*
- * When look-ahead begins again it begins as if for the first time.
- */
-static inline void
-la_pace_begin_near(LaPace *pace)
-{
-	pace->distance = Min(LA_FIRST_DISTANCE, pace->max_distance);
 }
 
 /*

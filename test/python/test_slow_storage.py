@@ -309,7 +309,7 @@ def test_turns_before_it_begins(slow: Cluster, server: Server) -> None:
     need_extensions(slow, "pg_buffercache")
     make_cold(slow)
     with LogWatch(slow), connect(slow) as connection, connect(slow) as other:
-        query, _ = scanning(connection, server, "index")
+        scanning(connection, server, "index")
         query = "SELECT a, length(f) FROM far ORDER BY a"
         require_node(connection, query, "Index Scan", "far_a")
         assert value(connection, "SHOW pg_lookahead.start_after") == "8"
