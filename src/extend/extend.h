@@ -133,6 +133,7 @@ extern bool la_extend_wanted(Relation rel);
 extern bool la_toast_is_used(Oid toast);
 extern uint32 la_extend_step(BlockNumber nblocks);
 extern uint32 la_extend_step_in(BlockNumber nblocks, BufferAccessStrategy ring);
+extern BlockNumber la_heap_size(Relation rel);
 extern void la_growth_init(LaGrowth *growth);
 extern void la_heap_filled(Relation rel, BlockNumber target,
 						   LaGrowth *growth);
@@ -140,6 +141,7 @@ extern void la_heap_filled(Relation rel, BlockNumber target,
 /* space.c */
 extern bool la_space_add(Relation rel, BlockNumber nblocks,
 						 const LaSpaceRequest *request, LaSpace *space);
+extern void la_space_failed(void);
 extern bool la_disk_has_room(const struct statvfs *disk, uint64 length);
 extern void la_space_return(Relation rel, BlockNumber first, BlockNumber last,
 							bool may_be_used);

@@ -49,6 +49,7 @@
 #include "extend/extend.h"
 #include "hook/heap_am.h"
 #include "settings.h"
+#include "window/guard.h"
 
 /*
  * Who has made space so often without anybody else's between is alone: what it
@@ -158,6 +159,20 @@ la_extend_step_in(BlockNumber nblocks, BufferAccessStrategy ring)
 	return ring ? Min(step, LA_LOAD_MAX_BLOCKS) : step;
 }
 
+/*
+ * The pages of a table, or InvalidBlockNumber if they cannot be counted, which
+ * is no error of the statement's.
+ */
+BlockNumber
+la_heap_size(Relation rel)
+{
+	BlockNumber nblocks = la_guard_size(rel);
+
+	if (nblocks == InvalidBlockNumber)
+		la_extend_count(&(LaExtendCounters) {.errors_total = 1});
+	return nblocks;
+}
+
 void
 la_growth_init(LaGrowth *growth)
 {
@@ -208,7 +223,7 @@ la_grow(Relation rel, BlockNumber nblocks, uint32 npages, LaSpaceWhen when,
 	else
 		growth->alone = 0;
 	growth->made = space->first + space->npages - 1;
-	growth->size = RelationGetNumberOfBlocks(rel);
+	growth->size = la_heap_size(rel);
 	return true;
 }
 
@@ -242,7 +257,7 @@ la_keep_ahead(Relation rel, BlockNumber target, BlockNumber before,
 	/* VACUUM is not to find enough at the end to cut it off. */
 	wanted = step - left;
 	if (step < (last + 1 + wanted) / LA_EXTEND_FRACTION &&
-		RelationGetNumberOfBlocks(rel) == last + 1)
+		la_heap_size(rel) == last + 1)
 		is_done = la_grow(rel, last + 1, wanted, LA_IF_NO_ROOM, before, growth,
 						  &space);
 	if (!space.busy)
@@ -277,7 +292,9 @@ la_heap_filled(Relation rel, BlockNumber target, LaGrowth *growth)
 		return;
 	if (growth->size != InvalidBlockNumber && target < growth->size)
 		return;
-	nblocks = RelationGetNumberOfBlocks(rel);
+	nblocks = la_heap_size(rel);
+	if (nblocks == InvalidBlockNumber)
+		return;
 	has_grown = growth->size != InvalidBlockNumber && nblocks > growth->size;
 
 	growth->size = nblocks;

@@ -46,6 +46,7 @@
 #include "extend/load.h"
 #include "hook/heap_am.h"
 #include "settings.h"
+#include "window/guard.h"
 #include "window/waits.h"
 
 /*
@@ -266,7 +267,9 @@ la_load_feed(LaLoad *load, BulkInsertState bistate, bool use_fsm)
 		(target < load->pool_first || target > load->pool_last))
 		return;					/* it fills pages that were there before */
 
-	nblocks = RelationGetNumberOfBlocks(rel);
+	nblocks = la_heap_size(rel);
+	if (nblocks == InvalidBlockNumber)
+		return;
 	at_end = left > 0 || la_is_at_end(load, target, nblocks);
 	load->growth.size = nblocks;
 	if (!at_end)
@@ -366,18 +369,50 @@ la_load_remember(LaLoad *load, BulkInsertState bistate)
 {
 }
 
+typedef struct LaTurn
+{
+	LaLoad	   *load;
+	BufferAccessStrategy ring;
+	Buffer		buffer;			/* pinned for the owner of the guard */
+} LaTurn;
+
+static void
+la_turn_body(void *arg)
+{
+	LaTurn	   *turn = arg;
+
+	turn->buffer = ReadBufferExtended(turn->load->rel, MAIN_FORKNUM,
+									  turn->load->next_free, RBM_NORMAL,
+									  turn->ring);
+}
+
 /*
- * Make the next of the load's pages the one that the insert state fills.
+ * Make the next of the load's pages the one that the insert state fills.  It
+ * may have left shared buffers.  If it cannot be read again it is left to
+ * VACUUM, and so are those behind it: the server, which would have made a page,
+ * does so.
  */
 static void
 la_load_turn(LaLoad *load, BulkInsertState bistate)
 {
-	Buffer		buffer;
+	LaTurn		turn = {.load = load, .ring = bistate->strategy};
+	ResourceOwner owner;
 
-	buffer = ReadBufferExtended(load->rel, MAIN_FORKNUM, load->next_free,
-								RBM_NORMAL, bistate->strategy);
+	if (!la_guard_is_possible())
+		return;
+	owner = la_guard_owner_create();
+	if (!la_guard_run(owner, la_turn_body, &turn))
+	{
+		la_space_failed();
+		load->next_free = load->last_free = InvalidBlockNumber;
+		return;
+	}
+	IncrBufferRefCount(turn.buffer);
+	LA_WITH_OWNER(owner, ReleaseBuffer(turn.buffer));
+	la_guard_owner_free(owner, true);
+
 	ReleaseBuffer(bistate->current_buf);
-	bistate->current_buf = buffer;
+	bistate->current_buf = turn.buffer;
 	if (load->next_free == load->last_free)
 		load->next_free = load->last_free = InvalidBlockNumber;
 	else
@@ -404,7 +439,7 @@ la_load_room(LaLoad *load, BulkInsertState bistate, Size length)
 	target = BufferGetBlockNumber(bistate->current_buf);
 	if (load->next_free == InvalidBlockNumber && target != load->seen)
 	{
-		BlockNumber nblocks = RelationGetNumberOfBlocks(rel);
+		BlockNumber nblocks = la_heap_size(rel);
 		LaSpace		space;
 
 		load->seen = target;
@@ -523,7 +558,7 @@ la_load_attach(LaLoad *load, Oid relid)
 	}
 	load->toast_oid = rel->rd_rel->reltoastrelid;
 	load->owner = CurrentResourceOwner;
-	load->filled.first_new = RelationGetNumberOfBlocks(rel);
+	load->filled.first_new = la_heap_size(rel);
 	load->filled.context = CurTransactionContext;
 	load->has_attached = la_heap_am_attach(rel);
 	load->rel = rel;

@@ -112,6 +112,17 @@ typedef struct LaSpaceRun
 } LaSpaceRun;
 
 /*
+ * Something has failed.  The session leaves all tables to the server for a
+ * while.
+ */
+void
+la_space_failed(void)
+{
+	la_retry_ns = la_wall_ns() + LA_RETRY_NS;
+	la_extend_count(&(LaExtendCounters) {.errors_total = 1});
+}
+
+/*
  * Put pages into the free space map, as empty.
  */
 static void
@@ -294,10 +305,7 @@ la_add_pages(LaSpaceRun *run)
 	if (!run->request.unbuffered)
 		la_zero_pages(run, Min(npages, NBuffers / LA_ZERO_PART));
 	if (!la_file_extend(rel, run->nblocks, npages))
-	{
-		la_retry_ns = la_wall_ns() + LA_RETRY_NS;
-		la_extend_count(&(LaExtendCounters) {.errors_total = 1});
-	}
+		la_space_failed();
 
 	/*
 	 * Ask what there is: a full disk may have given us a part.  Who waits for
@@ -450,8 +458,7 @@ la_space_add(Relation rel, BlockNumber nblocks, const LaSpaceRequest *request,
 
 	if (!la_guard_run_once(la_add_body, &run))
 	{
-		la_retry_ns = start + LA_RETRY_NS;
-		la_extend_count(&(LaExtendCounters) {.errors_total = 1});
+		la_space_failed();
 #if LA_HAVE_EXTEND_BY
 		(void) la_guard_run_once(la_record_part, &run);
 #endif

@@ -382,20 +382,6 @@ la_seq_note_sharing(LaSeqScan *scan)
 	scan->frontier.key = is_shared ? la_parallel_key(scan->node) : 0;
 }
 
-typedef struct LaSizeCall
-{
-	Relation	rel;
-	BlockNumber nblocks;
-} LaSizeCall;
-
-static void
-la_size_body(void *arg)
-{
-	LaSizeCall *call = arg;
-
-	call->nblocks = RelationGetNumberOfBlocks(call->rel);
-}
-
 /*
  * The blocks of a table, or 0 if they cannot be counted, which is no error of
  * the query's.
@@ -403,11 +389,9 @@ la_size_body(void *arg)
 static BlockNumber
 la_seq_size(Relation rel)
 {
-	LaSizeCall	call = {rel, 0};
+	BlockNumber nblocks = la_guard_size(rel);
 
-	if (!la_guard_is_possible() || !la_guard_run_once(la_size_body, &call))
-		return 0;
-	return call.nblocks;
+	return nblocks == InvalidBlockNumber ? 0 : nblocks;
 }
 
 /*

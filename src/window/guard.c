@@ -61,6 +61,7 @@
 #include "compat.h"
 #include "miscadmin.h"
 #include "pgstat.h"
+#include "storage/bufmgr.h"
 #include "storage/condition_variable.h"
 #include "storage/ipc.h"
 #include "storage/lock.h"
@@ -417,4 +418,32 @@ la_guard_run_once(void (*body) (void *), void *arg)
 		return false;
 	la_guard_owner_free(owner, true);
 	return true;
+}
+
+typedef struct LaSizeCall
+{
+	Relation	rel;
+	BlockNumber nblocks;
+} LaSizeCall;
+
+static void
+la_size_body(void *arg)
+{
+	LaSizeCall *call = arg;
+
+	call->nblocks = RelationGetNumberOfBlocks(call->rel);
+}
+
+/*
+ * The blocks of a relation, or InvalidBlockNumber if they cannot be counted:
+ * its file may have to be opened, for which the query itself has no need.
+ */
+BlockNumber
+la_guard_size(Relation rel)
+{
+	LaSizeCall	call = {.rel = rel, .nblocks = InvalidBlockNumber};
+
+	if (la_guard_is_possible())
+		(void) la_guard_run_once(la_size_body, &call);
+	return call.nblocks;
 }

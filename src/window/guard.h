@@ -11,6 +11,8 @@
 #define LA_GUARD_H
 
 #include "miscadmin.h"
+#include "storage/block.h"
+#include "utils/rel.h"
 #include "utils/resowner.h"
 
 /*
@@ -39,6 +41,7 @@ extern void la_guard_owner_free(ResourceOwner owner, bool is_good);
 extern bool la_guard_run(ResourceOwner owner, void (*body) (void *), void *arg);
 extern bool la_guard_run_once(void (*body) (void *), void *arg);
 extern bool la_guard_run_silent(void (*body) (void *), void *arg);
+extern BlockNumber la_guard_size(Relation rel);
 
 extern void la_guard_process(const char *name);
 extern const char *la_guard_last_error(void);

@@ -42,6 +42,7 @@ from extend_support import (
 from standby_support import base_backup, caught_up
 from support import (
     Connection,
+    LogWatch,
     at_work,
     connect,
     has_extension,
@@ -49,6 +50,7 @@ from support import (
     rows,
     script,
     signal_backend,
+    slow_tablespace,
     until,
     value,
 )
@@ -420,3 +422,68 @@ def test_standby_and_backup(own_cluster: NewCluster, server: Server) -> None:
         connection.execute("VACUUM filled")
         assert pages(connection, "filled").lost == 0
         sound(connection, "filled")
+
+
+# A session may have fewer files open than there are tables of this kind.
+MANY_TABLES = 90
+
+
+FEW_ROWS = {
+    "insert": "INSERT INTO filled SELECT i, 'x' FROM generate_series(1, 9) i",
+    "copy": "COPY filled FROM '%s'",
+}
+
+
+@pytest.mark.parametrize("how", FEW_ROWS)
+def test_size_that_cannot_be_asked(own_cluster: NewCluster, how: str) -> None:
+    """Rows whose page is in shared buffers need no file; that we ask for one is not their fault."""
+    cluster = cluster_with_source(own_cluster, settings={"max_files_per_process": "64"})
+    few = cluster.dir / "few.copy"
+    few.write_text("1\tx\n" * 9)
+    privilege.give(few)
+    statement = FEW_ROWS[how].replace("%s", str(few))
+    with connect(cluster) as connection:
+        connection.execute("CREATE TABLE filled (a int, b text)")
+        connection.execute("INSERT INTO filled SELECT * FROM source LIMIT 50000")
+        for i in range(MANY_TABLES):
+            connection.execute(f"CREATE TABLE other_{i} AS SELECT {i} AS a")
+        path = cluster.data / value(connection, "SELECT pg_relation_filepath('filled')")
+        connection.execute("CHECKPOINT")
+    with LogWatch(cluster), connect(cluster) as connection:
+        # The table has a target page in this session from here on.
+        connection.execute(statement)
+        # The server closes its files, in favour of others.
+        for i in range(MANY_TABLES):
+            assert value(connection, f"SELECT a FROM other_{i}") == i
+        path.chmod(0)
+        try:
+            # Nor can the server ask.
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                connection.execute("SELECT pg_relation_size('filled'), * FROM filled LIMIT 1")
+            before = counters(connection)
+            connection.execute(statement)
+            assert counters(connection) == {**before, "errors": before["errors"] + 1}
+        finally:
+            path.chmod(0o600)
+        connection.execute(statement)
+        assert value(connection, "SELECT count(*) FROM filled WHERE b = 'x'") == 27
+
+
+def test_added_pages_that_cannot_be_read(own_cluster: NewCluster, server: Server) -> None:
+    """On 15 some of what was added ahead must be read when it is used; a load needs no such page.
+
+    Before that the pages are beyond shared buffers, which are few.
+    """
+    cluster = cluster_with_source(own_cluster, settings={"shared_buffers": "1MB"})
+    failing = cluster.dir / "failing"
+    with slow_tablespace(cluster, failing_reads=failing), LogWatch(cluster):
+        with connect(cluster) as connection:
+            failing.touch()
+            with grows(connection):
+                connection.execute("CREATE TABLE made TABLESPACE slow AS SELECT * FROM source")
+            assert (counters(connection)["errors"] > 0) == (server.major == 15)
+            failing.unlink()
+            assert answer(connection, "made") == answer(connection, "source")
+            sound(connection, "made")
+            connection.execute("VACUUM made")
+            tidy(pages(connection, "made"))
