@@ -67,10 +67,15 @@
 
 /*
  * Blocks read without a wait (from the kernel's page cache) after which we look
- * only once in LA_QUIET_SKIP calls.
+ * only once in LA_QUIET_SKIP calls.  Half as many after each time that a scan
+ * of this session has come to that, down to LA_QUIET_LEAST, until one waits:
+ * where everything is in the page cache scans are short.
  */
 #define LA_QUIET_AFTER		32
+#define LA_QUIET_LEAST		8
 #define LA_QUIET_SKIP		32
+
+static uint32 la_quiet_after = LA_QUIET_AFTER;
 
 /* The same while a trial that look-ahead has lost holds it back. */
 #define LA_LOST_SKIP		64
@@ -180,7 +185,7 @@ la_index_scan_bind(LaIndexScan *scan, IndexScanDesc desc)
 static inline bool
 la_is_quiet(const LaIndexScan *scan)
 {
-	return scan->quiet_reads >= LA_QUIET_AFTER;
+	return scan->quiet_reads >= la_quiet_after;
 }
 
 /*
@@ -205,6 +210,26 @@ la_end_quiet(LaIndexScan *scan)
 {
 	scan->quiet_reads = 0;
 	scan->quiet_skip = LA_QUIET_SKIP;
+}
+
+/*
+ * A scan that is being watched has read some blocks.
+ */
+static inline void
+la_count_quiet(LaIndexScan *scan, int64 nreads, bool slept)
+{
+	bool		was_quiet = la_is_quiet(scan);
+
+	if (slept)
+	{
+		la_end_quiet(scan);
+		la_quiet_after = LA_QUIET_AFTER;
+		return;
+	}
+	scan->quiet_reads = (uint32) Min(scan->quiet_reads + nreads,
+									 LA_QUIET_AFTER);
+	if (!was_quiet && la_is_quiet(scan))
+		la_quiet_after = Max(la_quiet_after / 2, LA_QUIET_LEAST);
 }
 
 static inline void
@@ -335,9 +360,7 @@ la_judge_gap(LaIndexScan *scan)
 	/* From the first read on we want to know who sleeps. */
 	if (missed)
 	{
-		scan->quiet_reads = slept ? 0 : scan->quiet_reads + 1;
-		if (slept)
-			scan->quiet_skip = LA_QUIET_SKIP;
+		la_count_quiet(scan, 1, slept);
 		if (!scan->has_read)
 		{
 			scan->has_read = true;
@@ -464,8 +487,7 @@ la_judge_skipped(LaIndexScan *scan)
 	scan->reads_seen += nreads;
 	if (!is_vague)
 		la_pace_saw_read(&scan->pace, slept);
-	scan->quiet_reads = slept ? 0 :
-		(uint32) Min(scan->quiet_reads + nreads, LA_QUIET_AFTER);
+	la_count_quiet(scan, nreads, slept);
 	if (slept || nreads >= LA_SPARSE_READS)
 		scan->cached = 0;
 	else
@@ -484,7 +506,7 @@ la_judge_quiet(LaIndexScan *scan)
 	scan->reads_seen = la_blocks_read();
 	if (!la_has_slept())
 		return;
-	la_end_quiet(scan);
+	la_count_quiet(scan, 0, true);
 	scan->cached = 0;
 }
 

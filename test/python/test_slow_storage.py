@@ -272,6 +272,30 @@ def test_begins_again(slow: Cluster, server: Server) -> None:
     assert change.blocks_used > (first - 1) + (ROWS - last) - 500
 
 
+def test_begins_after_scans_that_did_not_wait(slow: Cluster, server: Server) -> None:
+    """A session whose scans came from the page cache sees the first that waits at once."""
+    size, nscans = 100, 20
+    some = (
+        "SELECT count(f) FROM (SELECT f FROM far WHERE a BETWEEN {} AND {} ORDER BY a OFFSET 0) s"
+    )
+    with LogWatch(slow), connect(slow) as connection:
+        query, expected = scanning(connection, server, "index")
+        assert value(connection, query) == expected
+    # The kernel keeps what shared buffers lose.
+    slow.restart()
+    with LogWatch(slow), connect(slow) as connection:
+        scanning(connection, server, "index")
+        settings(connection, pg_lookahead__leafscan="off")
+        for first in range(1, size * nscans, size):
+            assert value(connection, some.format(first, first + size - 1)) == size
+        evict_tablespaces(slow)
+        rest = ROWS - size * nscans
+        with gained(connection) as change:
+            assert value(connection, some.format(size * nscans + 1, ROWS)) == rest
+    assert change.scans == 1
+    assert change.blocks_used > rest - 100
+
+
 def test_turns(slow: Cluster, server: Server) -> None:
     """A cursor that turns has to wait again, and looks no further ahead than at first."""
     if server.major < 17:

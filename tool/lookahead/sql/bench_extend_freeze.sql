@@ -1,0 +1,1 @@
+COPY loaded FROM {file} WITH (FREEZE)
