@@ -142,6 +142,7 @@ extern void la_heap_filled(Relation rel, BlockNumber target,
 extern bool la_space_add(Relation rel, BlockNumber nblocks,
 						 const LaSpaceRequest *request, LaSpace *space);
 extern void la_space_failed(void);
+extern bool la_space_is_possible(void);
 extern bool la_disk_has_room(const struct statvfs *disk, uint64 length);
 extern void la_space_return(Relation rel, BlockNumber first, BlockNumber last,
 							bool may_be_used);

@@ -160,16 +160,19 @@ la_extend_step_in(BlockNumber nblocks, BufferAccessStrategy ring)
 }
 
 /*
- * The pages of a table, or InvalidBlockNumber if they cannot be counted, which
- * is no error of the statement's.
+ * The pages of a table, or InvalidBlockNumber if none could be added to it now:
+ * because they cannot be counted, say, which is no error of the statement's.
  */
 BlockNumber
 la_heap_size(Relation rel)
 {
-	BlockNumber nblocks = la_guard_size(rel);
+	BlockNumber nblocks;
 
+	if (!la_space_is_possible())
+		return InvalidBlockNumber;
+	nblocks = la_guard_size(rel);
 	if (nblocks == InvalidBlockNumber)
-		la_extend_count(&(LaExtendCounters) {.errors_total = 1});
+		la_space_failed();
 	return nblocks;
 }
 
@@ -256,10 +259,16 @@ la_keep_ahead(Relation rel, BlockNumber target, BlockNumber before,
 
 	/* VACUUM is not to find enough at the end to cut it off. */
 	wanted = step - left;
-	if (step < (last + 1 + wanted) / LA_EXTEND_FRACTION &&
-		la_heap_size(rel) == last + 1)
-		is_done = la_grow(rel, last + 1, wanted, LA_IF_NO_ROOM, before, growth,
-						  &space);
+	if (step < (last + 1 + wanted) / LA_EXTEND_FRACTION)
+	{
+		BlockNumber nblocks = la_heap_size(rel);
+
+		if (nblocks == InvalidBlockNumber)
+			return false;
+		if (nblocks == last + 1)
+			is_done = la_grow(rel, nblocks, wanted, LA_IF_NO_ROOM, before,
+							  growth, &space);
+	}
 	if (!space.busy)
 	{
 		la_seen_endings[slot].file = file;

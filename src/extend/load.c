@@ -389,8 +389,8 @@ la_turn_body(void *arg)
 /*
  * Make the next of the load's pages the one that the insert state fills.  It
  * may have left shared buffers.  If it cannot be read again it is left to
- * VACUUM, and so are those behind it: the server, which would have made a page,
- * does so.
+ * VACUUM, those behind it are for everybody, and the server makes a page, as it
+ * would have without us.
  */
 static void
 la_load_turn(LaLoad *load, BulkInsertState bistate)
@@ -404,6 +404,9 @@ la_load_turn(LaLoad *load, BulkInsertState bistate)
 	if (!la_guard_run(owner, la_turn_body, &turn))
 	{
 		la_space_failed();
+		if (load->next_free < load->last_free)
+			la_space_return(load->rel, load->next_free + 1, load->last_free,
+							false);
 		load->next_free = load->last_free = InvalidBlockNumber;
 		return;
 	}
@@ -558,7 +561,10 @@ la_load_attach(LaLoad *load, Oid relid)
 	}
 	load->toast_oid = rel->rd_rel->reltoastrelid;
 	load->owner = CurrentResourceOwner;
-	load->filled.first_new = la_heap_size(rel);
+	/* If it is not known, what is filled is not written several at a time. */
+	load->filled.first_new = la_guard_size(rel);
+	if (load->filled.first_new == InvalidBlockNumber)
+		la_space_failed();
 	load->filled.context = CurTransactionContext;
 	load->has_attached = la_heap_am_attach(rel);
 	load->rel = rel;

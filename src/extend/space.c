@@ -123,6 +123,15 @@ la_space_failed(void)
 }
 
 /*
+ * May pages be added now?  Not for a while after a failure.
+ */
+bool
+la_space_is_possible(void)
+{
+	return la_guard_is_possible() && la_wall_ns() >= la_retry_ns;
+}
+
+/*
  * Put pages into the free space map, as empty.
  */
 static void

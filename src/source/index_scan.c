@@ -66,16 +66,16 @@
 #include "window/waits.h"
 
 /*
- * Blocks read without a wait (from the kernel's page cache) after which we look
- * only once in LA_QUIET_SKIP calls.  Half as many after each time that a scan
- * of this session has come to that, down to LA_QUIET_LEAST, until one waits:
- * where everything is in the page cache scans are short.
+ * Blocks read without a wait (from the kernel's page cache) after which a scan
+ * is quiet: as many calls then go by until the next look, twice as many until
+ * that after, and so on.  Each scan of the session that becomes quiet halves
+ * what the next ones need, down to LA_QUIET_LEAST, until one waits.  So where
+ * all is in the page cache a short scan is not watched to its end.
  */
 #define LA_QUIET_AFTER		32
 #define LA_QUIET_LEAST		8
-#define LA_QUIET_SKIP		32
 
-static uint32 la_quiet_after = LA_QUIET_AFTER;
+static int	la_quiet_after = LA_QUIET_AFTER;
 
 /* The same while a trial that look-ahead has lost holds it back. */
 #define LA_LOST_SKIP		64
@@ -157,6 +157,7 @@ la_index_scan_create(MemoryContext query_context, PlanState *node,
 	scan->limit = limit;
 	scan->query_context = query_context;
 	scan->target.index_only = IsA(node, IndexOnlyScanState);
+	scan->quiet_after = LA_QUIET_AFTER;
 	return scan;
 }
 
@@ -185,7 +186,7 @@ la_index_scan_bind(LaIndexScan *scan, IndexScanDesc desc)
 static inline bool
 la_is_quiet(const LaIndexScan *scan)
 {
-	return scan->quiet_reads >= la_quiet_after;
+	return scan->quiet_reads >= scan->quiet_after;
 }
 
 /*
@@ -209,27 +210,45 @@ static inline void
 la_end_quiet(LaIndexScan *scan)
 {
 	scan->quiet_reads = 0;
-	scan->quiet_skip = LA_QUIET_SKIP;
+	scan->quiet_after = scan->is_dear ? LA_QUIET_AFTER : la_quiet_after;
+	scan->quiet_skip = scan->quiet_after;
 }
 
 /*
- * A scan that is being watched has read some blocks.
+ * A scan that is being watched has waited for a block.
  */
 static inline void
-la_count_quiet(LaIndexScan *scan, int64 nreads, bool slept)
+la_saw_wait(LaIndexScan *scan)
+{
+	la_quiet_after = LA_QUIET_AFTER;
+	la_end_quiet(scan);
+}
+
+/*
+ * It has read blocks without a wait.
+ */
+static inline void
+la_saw_no_wait(LaIndexScan *scan, int64 nreads)
 {
 	bool		was_quiet = la_is_quiet(scan);
 
-	if (slept)
-	{
-		la_end_quiet(scan);
-		la_quiet_after = LA_QUIET_AFTER;
-		return;
-	}
-	scan->quiet_reads = (uint32) Min(scan->quiet_reads + nreads,
-									 LA_QUIET_AFTER);
-	if (!was_quiet && la_is_quiet(scan))
+	scan->quiet_reads = (int) Min(scan->quiet_reads + nreads, LA_QUIET_AFTER);
+	if (!was_quiet && la_is_quiet(scan) &&
+		scan->quiet_after == la_quiet_after)
 		la_quiet_after = Max(la_quiet_after / 2, LA_QUIET_LEAST);
+}
+
+/*
+ * The scan ends, starts anew, or the executor goes: has it waited since we
+ * looked last?  If it became quiet early that was too early.
+ */
+static inline void
+la_leave_quiet(const LaIndexScan *scan)
+{
+	if (scan->base.runs && scan->quiet_after < LA_QUIET_AFTER &&
+		la_is_quiet(scan) && la_blocks_read() != scan->reads_seen &&
+		!la_sleeps_are_stale && la_has_slept())
+		la_quiet_after = LA_QUIET_AFTER;
 }
 
 static inline void
@@ -360,7 +379,10 @@ la_judge_gap(LaIndexScan *scan)
 	/* From the first read on we want to know who sleeps. */
 	if (missed)
 	{
-		la_count_quiet(scan, 1, slept);
+		if (slept)
+			la_saw_wait(scan);
+		else
+			la_saw_no_wait(scan, 1);
 		if (!scan->has_read)
 		{
 			scan->has_read = true;
@@ -469,7 +491,8 @@ static inline void
 la_judge_skipped(LaIndexScan *scan)
 {
 	int64		nreads = la_blocks_read() - scan->reads_seen;
-	bool		is_vague = la_sleeps_are_stale || nreads > 1;
+	bool		is_stale = la_sleeps_are_stale;
+	bool		is_vague = is_stale || nreads > 1;
 	bool		slept = nreads > 0 && la_has_slept();
 
 	la_pace_went_by(&scan->pace, LA_SPARSE_SKIP, slept && !is_vague);
@@ -487,7 +510,12 @@ la_judge_skipped(LaIndexScan *scan)
 	scan->reads_seen += nreads;
 	if (!is_vague)
 		la_pace_saw_read(&scan->pace, slept);
-	la_count_quiet(scan, nreads, slept);
+	if (!slept)
+		la_saw_no_wait(scan, nreads);
+	else if (is_stale)
+		la_end_quiet(scan);
+	else
+		la_saw_wait(scan);
 	if (slept || nreads >= LA_SPARSE_READS)
 		scan->cached = 0;
 	else
@@ -506,7 +534,7 @@ la_judge_quiet(LaIndexScan *scan)
 	scan->reads_seen = la_blocks_read();
 	if (!la_has_slept())
 		return;
-	la_count_quiet(scan, 0, true);
+	la_saw_wait(scan);
 	scan->cached = 0;
 }
 
@@ -765,6 +793,7 @@ la_index_scan_runs(LaIndexScan *scan)
 void
 la_index_scan_rests(LaIndexScan *scan)
 {
+	la_leave_quiet(scan);
 	la_index_ahead_end(scan);
 	la_followed_rests(&scan->base);
 	if (scan->target.leaf != NULL)
@@ -780,6 +809,7 @@ la_index_scan_rests(LaIndexScan *scan)
 void
 la_index_scan_restart(LaIndexScan *scan)
 {
+	la_leave_quiet(scan);
 	la_index_scan_runs(scan);
 	la_index_ahead_restart(scan);
 	if (scan->state != LA_SCAN_OUT)
@@ -915,6 +945,7 @@ la_index_scan_pause(LaFollowed *followed)
 	la_unskip(scan);
 	if (scan->gap_open)
 		la_close_gap(scan);		/* a client that fetches row by row */
+	la_leave_quiet(scan);
 	la_index_ahead_pause(scan);
 
 	/* How long this run was is told by all blocks, seen or not. */

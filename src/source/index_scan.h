@@ -89,7 +89,9 @@ typedef struct LaIndexScan
 								 * and skipped calls; see la_judge_skipped() */
 	int			hits;			/* the same, of gaps with the clock */
 	int			cached_skip;	/* calls to skip next, if that is enough */
-	uint32		quiet_reads;	/* blocks read since the last wait */
+	int			quiet_reads;	/* blocks read since the last wait, up to
+								 * LA_QUIET_AFTER */
+	int			quiet_after;	/* so many are enough for us to look rarely */
 	int			quiet_skip;		/* calls to skip next, if they are many */
 	int			passed;			/* calls that were skipped last */
 	bool		skip_turn;		/* see la_turn_skip() */
