@@ -285,7 +285,7 @@ def warm(file: Path, blocks: list[int]) -> None:
 
 
 def test_begins_after_scans_that_did_not_wait(slow: Cluster, server: Server) -> None:
-    """A session whose scans came from the page cache looks rarely early; not once one has waited."""
+    """After scans from the page cache one looks rarely early; not once one has waited."""
     size = 100
     with LogWatch(slow), connect(slow) as connection:
         query, expected = scanning(connection, server, "index")
