@@ -220,6 +220,7 @@ la_end_quiet(LaIndexScan *scan)
 static inline void
 la_saw_wait(LaIndexScan *scan)
 {
+	scan->has_waited = true;
 	la_quiet_after = LA_QUIET_AFTER;
 	la_end_quiet(scan);
 }
@@ -379,10 +380,12 @@ la_judge_gap(LaIndexScan *scan)
 	/* From the first read on we want to know who sleeps. */
 	if (missed)
 	{
+		/* Of a helped scan nobody has slept in the skipped calls, either. */
 		if (slept)
 			la_saw_wait(scan);
 		else
-			la_saw_no_wait(scan, 1);
+			la_saw_no_wait(scan, scan->gap_is_helped && !scan->has_waited ?
+						   nreads : 1);
 		if (!scan->has_read)
 		{
 			scan->has_read = true;
@@ -829,7 +832,7 @@ la_index_scan_restart(LaIndexScan *scan)
 	scan->skip = scan->passed = 0;
 	scan->skip_turn = false;
 	scan->cached = 0;
-	scan->has_read = false;
+	scan->has_read = scan->has_waited = false;
 	scan->reads_told = la_blocks_read();
 	scan->hits = 0;
 	la_end_quiet(scan);

@@ -85,6 +85,7 @@ typedef struct LaIndexScan
 	int			helped_waits;	/* such gaps in a row that waited */
 	int			helped_skip;	/* calls to skip next, if it is helped */
 	bool		has_read;		/* some block of this (re)scan was read */
+	bool		has_waited;		/* and for one it was seen to wait */
 	int			cached;			/* gaps in a row without a read, saturating,
 								 * and skipped calls; see la_judge_skipped() */
 	int			hits;			/* the same, of gaps with the clock */

@@ -287,6 +287,7 @@ def warm(file: Path, blocks: list[int]) -> None:
 def test_begins_after_scans_that_did_not_wait(slow: Cluster, server: Server) -> None:
     """After scans from the page cache one looks rarely early; not once one has waited."""
     size = 100
+    make_cold(slow)
     with LogWatch(slow), connect(slow) as connection:
         query, expected = scanning(connection, server, "index")
         assert value(connection, query) == expected
