@@ -227,6 +227,8 @@ la_grow(Relation rel, BlockNumber nblocks, uint32 npages, LaSpaceWhen when,
 		growth->alone = 0;
 	growth->made = space->first + space->npages - 1;
 	growth->size = la_heap_size(rel);
+	if (growth->size == InvalidBlockNumber)
+		growth->size = growth->made + 1;
 	return true;
 }
 

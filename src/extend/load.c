@@ -563,7 +563,7 @@ la_load_attach(LaLoad *load, Oid relid)
 	load->owner = CurrentResourceOwner;
 	/* If it is not known, what is filled is not written several at a time. */
 	load->filled.first_new = la_guard_size(rel);
-	if (load->filled.first_new == InvalidBlockNumber)
+	if (load->filled.first_new == InvalidBlockNumber && la_guard_is_possible())
 		la_space_failed();
 	load->filled.context = CurTransactionContext;
 	load->has_attached = la_heap_am_attach(rel);

@@ -210,7 +210,6 @@ static inline void
 la_end_quiet(LaIndexScan *scan)
 {
 	scan->quiet_reads = 0;
-	scan->quiet_after = scan->is_dear ? LA_QUIET_AFTER : la_quiet_after;
 	scan->quiet_skip = scan->quiet_after;
 }
 
@@ -221,7 +220,7 @@ static inline void
 la_saw_wait(LaIndexScan *scan)
 {
 	scan->has_waited = true;
-	la_quiet_after = LA_QUIET_AFTER;
+	scan->quiet_after = la_quiet_after = LA_QUIET_AFTER;
 	la_end_quiet(scan);
 }
 
@@ -234,22 +233,24 @@ la_saw_no_wait(LaIndexScan *scan, int64 nreads)
 	bool		was_quiet = la_is_quiet(scan);
 
 	scan->quiet_reads = (int) Min(scan->quiet_reads + nreads, LA_QUIET_AFTER);
-	if (!was_quiet && la_is_quiet(scan) &&
-		scan->quiet_after == la_quiet_after)
+	if (was_quiet || !la_is_quiet(scan))
+		return;
+	scan->quiet_sleeps = la_last_sleeps;
+	if (scan->quiet_after == la_quiet_after)
 		la_quiet_after = Max(la_quiet_after / 2, LA_QUIET_LEAST);
 }
 
 /*
- * The scan ends, starts anew, or the executor goes: has it waited since we
- * looked last?  If it became quiet early that was too early.
+ * The scan ends, starts anew, or the executor goes.  If it became quiet early,
+ * and this process has slept since, that may have been too early: whatever it
+ * has slept for, and whoever has asked since.
  */
 static inline void
-la_leave_quiet(const LaIndexScan *scan)
+la_leave_quiet(LaIndexScan *scan)
 {
 	if (scan->base.runs && scan->quiet_after < LA_QUIET_AFTER &&
-		la_is_quiet(scan) && la_blocks_read() != scan->reads_seen &&
-		!la_sleeps_are_stale && la_has_slept())
-		la_quiet_after = LA_QUIET_AFTER;
+		la_is_quiet(scan) && la_sleeps() != scan->quiet_sleeps)
+		la_saw_wait(scan);
 }
 
 static inline void
@@ -380,12 +381,17 @@ la_judge_gap(LaIndexScan *scan)
 	/* From the first read on we want to know who sleeps. */
 	if (missed)
 	{
-		/* Of a helped scan nobody has slept in the skipped calls, either. */
+		/*
+		 * Of a helped scan those that were skipped were no waits, either, if
+		 * nobody has seen this process sleep since the last one.
+		 */
 		if (slept)
 			la_saw_wait(scan);
 		else
-			la_saw_no_wait(scan, scan->gap_is_helped && !scan->has_waited ?
-						   nreads : 1);
+			la_saw_no_wait(scan, scan->gap_is_helped && !scan->has_waited &&
+						   la_last_sleeps == scan->helped_sleeps ?
+						   Min(nreads, LA_HELPED_SKIP) : 1);
+		scan->helped_sleeps = la_last_sleeps;
 		if (!scan->has_read)
 		{
 			scan->has_read = true;
@@ -611,6 +617,7 @@ la_start(LaIndexScan *scan)
 		return;
 	}
 	scan->has_read = true;
+	scan->quiet_after = LA_QUIET_AFTER;
 	la_end_quiet(scan);
 }
 
@@ -835,6 +842,7 @@ la_index_scan_restart(LaIndexScan *scan)
 	scan->has_read = scan->has_waited = false;
 	scan->reads_told = la_blocks_read();
 	scan->hits = 0;
+	scan->quiet_after = scan->is_dear ? LA_QUIET_AFTER : la_quiet_after;
 	la_end_quiet(scan);
 	scan->start_wanted = false;
 	scan->gap_is_helped = false;

@@ -93,6 +93,8 @@ typedef struct LaIndexScan
 	int			quiet_reads;	/* blocks read since the last wait, up to
 								 * LA_QUIET_AFTER */
 	int			quiet_after;	/* so many are enough for us to look rarely */
+	long		quiet_sleeps;	/* la_last_sleeps when they had come */
+	long		helped_sleeps;	/* the same at the last read that was seen */
 	int			quiet_skip;		/* calls to skip next, if they are many */
 	int			passed;			/* calls that were skipped last */
 	bool		skip_turn;		/* see la_turn_skip() */

@@ -69,7 +69,7 @@ la_sleeps(void)
  * How often this process had slept when la_has_slept() looked last, and whether
  * some of what came since may have been our own.
  */
-static long la_last_sleeps = 0;
+long		la_last_sleeps = 0;
 bool		la_sleeps_are_stale = true;
 
 /*

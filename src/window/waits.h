@@ -32,6 +32,7 @@ typedef struct LaUsage
 /* A visit that took less than this was no wait for storage. */
 #define LA_WAIT_MIN_NS		10000
 
+extern long la_last_sleeps;
 extern bool la_sleeps_are_stale;
 
 /* What a process has done so far, or in a stretch of time. */

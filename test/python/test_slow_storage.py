@@ -284,7 +284,8 @@ def warm(file: Path, blocks: list[int]) -> None:
             assert len(os.pread(opened.fileno(), BLOCK, block * BLOCK)) == BLOCK
 
 
-def test_begins_after_scans_that_did_not_wait(slow: Cluster, server: Server) -> None:
+@pytest.mark.parametrize("leafscan", ["off", "on"])
+def test_begins_after_scans_that_did_not_wait(slow: Cluster, server: Server, leafscan: str) -> None:
     """After scans from the page cache one looks rarely early; not once one has waited."""
     size = 100
     make_cold(slow)
@@ -299,7 +300,7 @@ def test_begins_after_scans_that_did_not_wait(slow: Cluster, server: Server) -> 
     slow.restart()
     with LogWatch(slow), connect(slow) as connection, connect(slow) as other:
         scanning(connection, server, "index")
-        settings(connection, pg_lookahead__leafscan="off")
+        settings(connection, pg_lookahead__leafscan=leafscan)
         if pages_cached(slow, other) < cached * 0.999:
             pytest.skip("the page cache keeps nothing")
 
