@@ -244,8 +244,6 @@ la_wait_event_worker_main(void)
  */
 #if PG_VERSION_NUM >= 180000
 #define LA_HAVE_BITMAP_STREAM 1
-#define la_bitmap_pages(node) \
-	((int64) ((node)->stats.exact_pages + (node)->stats.lossy_pages))
 static inline BlockNumber
 la_tbm_private_next(TBMPrivateIterator *iterator)
 {
@@ -264,8 +262,6 @@ la_tbm_shared_next(TBMSharedIterator *iterator)
 }
 #else
 #define LA_HAVE_BITMAP_STREAM 0
-#define la_bitmap_pages(node) \
-	((int64) ((node)->exact_pages + (node)->lossy_pages))
 #define TBMPrivateIterator TBMIterator
 #define tbm_begin_private_iterate(tbm) tbm_begin_iterate(tbm)
 #define tbm_end_private_iterate(iterator) tbm_end_iterate(iterator)

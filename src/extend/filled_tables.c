@@ -84,6 +84,7 @@ static Relation
 la_table_open(LaFilled *table)
 {
 	Relation	rel = table->rel;
+	BufferAccessStrategy ring = table->growth.ring;
 
 	if (rel)
 		return rel;
@@ -100,6 +101,7 @@ la_table_open(LaFilled *table)
 	table->file = rel->rd_rel->relfilenode;
 	table->seen = InvalidBlockNumber;
 	la_growth_init(&table->growth);
+	table->growth.ring = ring;
 	return rel;
 }
 

@@ -251,10 +251,10 @@ la_counters_report(Oid dbid, Oid relid, const LaCounters *part)
 }
 
 /*
- * Forget one relation's counters, or those of all relations of the database
- * and the shared ones if relid is InvalidOid.  The entry goes away and comes
- * back with the next report, so that dropped relations do not fill the table
- * for ever.
+ * Forget one relation's counters, which may be a shared one, or those of all
+ * relations of the database if relid is InvalidOid.  The entry goes away and
+ * comes back with the next report, so that dropped relations do not fill the
+ * table for ever.
  */
 void
 la_counters_reset(Oid dbid, Oid relid)
@@ -269,7 +269,8 @@ la_counters_reset(Oid dbid, Oid relid)
 	hash_seq_init(&status, la_relations);
 	while ((entry = hash_seq_search(&status)) != NULL)
 	{
-		if (entry->key.dbid != dbid && OidIsValid(entry->key.dbid))
+		if (entry->key.dbid != dbid &&
+			(OidIsValid(entry->key.dbid) || !OidIsValid(relid)))
 			continue;
 		if (OidIsValid(relid) && entry->key.relid != relid)
 			continue;

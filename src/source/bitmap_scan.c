@@ -197,7 +197,6 @@ struct LaBitmapScan
 	BlockNumber current;		/* the block of the last row */
 	bool		has_begun;		/* we will be told of the restart */
 	bool		is_repeated;	/* it was restarted */
-	int64		pages_before;	/* la_bitmap_pages() at the last restart */
 	int64		visited_before; /* "visited" at the last restart */
 	LaPace		pace;
 
@@ -348,8 +347,10 @@ la_bitmap_enter(LaBitmapScan *scan, LaBitmapState state)
 		case LA_BITMAP_OUT:
 			break;
 	}
+	/* Where nothing is read ahead the node's own is not to be missed. */
 	if (state != scan->state)
-		la_node_prefetch(scan, state != LA_BITMAP_LOOKING);
+		la_node_prefetch(scan, state != LA_BITMAP_LOOKING ||
+						 scan->base.window->method->id == LA_METHOD_NONE);
 	scan->state = state;
 }
 
@@ -384,31 +385,17 @@ la_bitmap_work_create(LaBitmapScan *scan, const LaMethod *method)
 }
 
 /*
- * Blocks of the bitmap that were visited count as used, also those after the
- * last row.  The node counts them; in a parallel scan those of one process.
- */
-static void
-la_bitmap_settle(LaBitmapScan *scan)
-{
-	LaWindow   *window = scan->base.window;
-	int64		npages = la_bitmap_pages(scan->node) - scan->pages_before;
-
-	if (scan->node->pstate != NULL || !scan->source.is_open)
-		return;
-	while (!la_window_is_empty(window) &&
-		   scan->source.named - la_window_length(window) < npages)
-		(void) la_window_step(window, la_window_first(window));
-}
-
-/*
- * Forget what is in front of the scan.
+ * Forget what is in front of the scan.  If it has come to its end, it, or
+ * another process of a parallel scan, has been at all blocks of the bitmap:
+ * those after the last row are used, too.
  */
 static void
 la_bitmap_drop(LaBitmapScan *scan)
 {
 	if (scan->base.window == NULL)
 		return;
-	la_bitmap_settle(scan);
+	if (TTS_EMPTY(scan->slot))
+		la_window_pass_all(scan->base.window);
 	la_window_drop(scan->base.window, InvalidBlockNumber);
 	la_bitmap_source_close(&scan->source);
 }
@@ -578,6 +565,9 @@ la_bitmap_start(LaBitmapScan *scan)
 		la_bitmap_work_create(scan, method);
 		scan->base.counters.scans_total = 1;
 	}
+	else if (scan->base.window->source_ended &&
+			 la_window_is_empty(scan->base.window))
+		la_bitmap_drop(scan);	/* what was there then may be gone */
 	la_bitmap_enter(scan, LA_BITMAP_LOOKING);
 	la_bitmap_fill(scan);
 }
@@ -608,7 +598,6 @@ la_bitmap_restarts(Datum arg)
 	scan->is_repeated = true;
 	scan->current = InvalidBlockNumber;
 	BlockIdSet(&scan->current_id, InvalidBlockNumber);
-	scan->pages_before = la_bitmap_pages(scan->node);
 	scan->visited_before = scan->visited;
 }
 

@@ -119,6 +119,45 @@ def test_all_was_foreseen(cluster: Cluster, variant: Variant, name: str) -> None
             assert rows(connection, query) == without
 
 
+# A row on each block, of which the last half is dead.
+DEAD = """
+CREATE TABLE dead (a int, f text) WITH (autovacuum_enabled = off);
+ALTER TABLE dead ALTER f SET STORAGE PLAIN;
+INSERT INTO dead SELECT i, repeat('x', 5000) FROM generate_series(1, 1000) i;
+CREATE INDEX dead_a ON dead (a);
+VACUUM ANALYZE dead;
+DELETE FROM dead WHERE a > 500
+"""
+
+
+def test_blocks_without_a_row(cluster: Cluster, variant: Variant) -> None:
+    """The scan has been there, though nobody has seen a row of theirs."""
+    every = "SELECT count(f) FROM dead WHERE a > 0"
+    # One round of dead rows, and one that ends early.
+    rounds = (
+        "SELECT sum((SELECT count(f) FROM (SELECT f FROM dead WHERE a BETWEEN k AND k + 499"
+        " LIMIT 30) s)) FROM (VALUES (501), (1)) v (k)"
+    )
+    with connect(cluster) as connection:
+        if value(connection, "SELECT to_regclass('dead')") is None:
+            script(connection, DEAD)
+        settings(connection, **BITMAP_SCANS)
+        use(connection, variant)
+        for query in (every, rounds):
+            require_node(connection, query, "Bitmap Heap Scan")
+        cold(connection, "dead")
+        with gained(connection) as change:
+            assert value(connection, every) == 500
+        if not variant.reads:
+            return
+        assert change.blocks_issued > 400
+        assert change.blocks_wasted == 0
+        cold(connection, "dead")
+        with gained(connection) as change:
+            assert value(connection, rounds) == 30
+        assert change.blocks_used < 30 + 16
+
+
 @pytest.mark.parametrize("leader", ["on", "off"])
 @pytest.mark.parametrize("name", QUERIES)
 def test_parallel(cluster: Cluster, variant: Variant, name: str, leader: str) -> None:
