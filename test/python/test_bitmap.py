@@ -150,12 +150,14 @@ def test_blocks_without_a_row(cluster: Cluster, variant: Variant) -> None:
             assert value(connection, every) == 500
         if not variant.reads:
             return
-        assert change.blocks_issued > 400
+        # On 18 the server's own stream is ahead as well.
+        assert change.blocks_issued + change.blocks_hit > 450
         assert change.blocks_wasted == 0
         cold(connection, "dead")
         with gained(connection) as change:
             assert value(connection, rounds) == 30
-        assert change.blocks_used < 30 + 16
+        # On 18 blocks that the stream has come to count, too.
+        assert change.blocks_used < 30 + 64, change
 
 
 @pytest.mark.parametrize("leader", ["on", "off"])
