@@ -458,9 +458,9 @@ la_space_add(Relation rel, BlockNumber nblocks, const LaSpaceRequest *request,
 
 	memset(&run, 0, sizeof(run));
 	*space = run.space;
-	start = la_wall_ns();
-	if (request->npages == 0 || start < la_retry_ns || !la_guard_is_possible())
+	if (request->npages == 0 || !la_space_is_possible())
 		return false;
+	start = la_wall_ns();
 	run.rel = rel;
 	run.nblocks = nblocks;
 	run.request = *request;
