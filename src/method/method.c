@@ -76,7 +76,7 @@ la_worker_can_serve(Relation rel)
 static const LaMethod *
 la_advice_or_worker(Relation rel, const char **reason)
 {
-	if (LA_HAVE_ADVICE && !la_direct_io())
+	if (la_may_advise())
 	{
 		*reason = "kernel advice serves buffered I/O";
 		return &la_method_advice;
@@ -212,7 +212,7 @@ la_method_for(Relation rel, const EState *estate, const char **reason)
 			break;
 	}
 
-	if (!la_direct_io() && LA_HAVE_ADVICE)
+	if (la_may_advise())
 		return la_advice_or_worker(rel, reason);
 #if LA_HAVE_AIO
 	return la_aio_or_advice(rel, estate, reason);

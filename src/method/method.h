@@ -30,6 +30,9 @@
 #define LA_HAVE_ADVICE 0
 #endif
 
+/* Is that of use?  Direct I/O goes past the kernel's cache. */
+#define la_may_advise() (LA_HAVE_ADVICE && !la_direct_io())
+
 /*
  * Those that read run with the scan's own resource owner as the current one.
  * "optional" ones may be NULL.

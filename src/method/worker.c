@@ -72,8 +72,7 @@ la_worker_announce(LaWindow *window)
 	LaWorkerState *state = window->method_state;
 
 	/* If so the kernel is advised, where it takes advice. */
-	state->is_busy = LA_HAVE_ADVICE && !la_direct_io() &&
-		la_queues_are_long(LA_BUSY_BLOCKS);
+	state->is_busy = la_may_advise() && la_queues_are_long(LA_BUSY_BLOCKS);
 }
 
 static void
@@ -95,7 +94,7 @@ la_worker_start(LaWindow *window, const LaRun *run)
 
 	rest.first = run->first + n;
 	rest.nblocks = run->nblocks - n;
-	if (LA_HAVE_ADVICE && rest.nblocks > 0 && !la_direct_io())
+	if (rest.nblocks > 0 && la_may_advise())
 		la_method_advice.start(window, &rest);
 	else
 		window->counters->blocks_dropped_total += rest.nblocks;

@@ -183,9 +183,10 @@ la_owner_may_ask(LaOwnerRef *ref)
 }
 
 /*
- * There is no slot.  Count the scan, unless it has another way: those with a
- * window (index scans, leaf pages, bitmaps), for which method/worker.c advises
- * the kernel, and those that ask again when they begin.
+ * There is no slot.  Count the scan, unless that costs it little: the kernel is
+ * advised for those with a window (index scans, leaf pages, bitmaps).  So it is
+ * for sequential scans, which have to copy themselves, though.  Nor are those
+ * counted that ask again when they begin.
  */
 static void
 la_owner_refused(LaOwnerRef *ref, const LaTarget *target, bool is_reserved)

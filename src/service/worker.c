@@ -412,7 +412,7 @@ la_advise_request(const LaRequest *request)
 		!target.is_exact;
 
 	pg_read_barrier();
-	if (!LA_HAVE_ADVICE || la_direct_io() || !la_owner_is_valid(&ref) ||
+	if (!la_may_advise() || !la_owner_is_valid(&ref) ||
 		la_blocks_passed(&target, request) == request->nblocks)
 		return;
 	if (needs_lock && !la_target_lock(&target))

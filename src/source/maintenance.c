@@ -238,7 +238,7 @@ static uint64 la_turn = 0;
 static bool
 la_choose_method(LaTarget *target, LaScanKind kind)
 {
-	const bool	is_advised = LA_HAVE_ADVICE && !la_direct_io();
+	const bool	is_advised = la_may_advise();
 
 	target->is_watched = true;
 	target->advise_only = false;

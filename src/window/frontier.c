@@ -32,6 +32,10 @@
  * Where it is known that the scan will be stopped, what lies behind is not
  * asked for: the caller says how far it expects the scan to come.
  *
+ * A scan that finds no slot asks for one again once a second.  Meanwhile it
+ * advises the kernel where that takes advice, as windows do, but for processes
+ * of a parallel scan that are not its leader: no two should advise of the same.
+ *
  * A client may be away for longer than blocks are protected, and others read
  * into the same buffers meanwhile.  When the scan goes on what is lost is asked
  * for once more.  So it is after a subtransaction was rolled back, which makes
@@ -102,6 +106,7 @@ la_frontier_open(LaFrontier *frontier, Relation rel, const LaMethod *method,
 	frontier->local_frontier = 0;
 	frontier->asked_until = 0;
 	frontier->again_until = frontier->again_wasted = 0;
+	frontier->is_served = false;
 	frontier->handed_out = handed_out;
 	frontier->end = nblocks;
 	frontier->distance = LA_FIRST_STEPS * LA_STEP_BLOCKS;
@@ -197,10 +202,11 @@ la_frontier_is_resident(const LaFrontier *frontier, uint64 position)
 }
 
 /*
- * Ask for the blocks of positions from to until - 1, which do not wrap round.
+ * Ask for the blocks of positions from to until - 1, which do not wrap round:
+ * the I/O service ("is_read"), or the kernel.
  */
 static void
-la_frontier_ask(LaFrontier *frontier, uint64 from, uint64 until)
+la_frontier_ask(LaFrontier *frontier, bool is_read, uint64 from, uint64 until)
 {
 	BlockNumber first = la_frontier_block(frontier, from);
 	int			n = (int) (until - from);
@@ -231,8 +237,7 @@ la_frontier_ask(LaFrontier *frontier, uint64 from, uint64 until)
 	}
 
 	/* The leader may have a lock that keeps the service out. */
-	if (frontier->method->id == LA_METHOD_WORKER &&
-		!frontier->owner.owner->target.advise_only)
+	if (is_read && !frontier->owner.owner->target.advise_only)
 		asked = la_owner_ask(&frontier->owner, first, n, until);
 	else
 		la_file_advise(RelationGetSmgr(frontier->rel), MAIN_FORKNUM, first, n);
@@ -378,31 +383,30 @@ la_frontier_advance(LaFrontier *frontier, uint64 position)
 	int			distance = frontier->distance;
 	uint64		from,
 				until;
-
 	bool		is_read = frontier->method->id == LA_METHOD_WORKER;
 	bool		had_owner = la_owner_is_valid(&frontier->owner);
 
 	/* Processes of a parallel scan share theirs whoever reads. */
-	if (is_read || frontier->key != 0)
+	if ((is_read || frontier->key != 0) && !la_frontier_has_owner(frontier))
 	{
 		/* Without one, one of them advises for all. */
-		if (!la_frontier_has_owner(frontier) &&
-			(is_read || !frontier->may_begin))
+		if (!frontier->may_begin || !la_may_advise())
 			return true;
+		is_read = false;
 	}
+
+	/* What the owner before this one was asked for is void. */
+	if (frontier->key == 0 && frontier->is_served && !had_owner)
+		la_frontier_restart(frontier, position);
+	else if (is_read)
+		la_frontier_recover(frontier, position);
+	frontier->is_served = is_read;
 	if (la_owner_is_valid(&frontier->owner))
-	{
-		/* Who has another owner had asked the one before. */
-		if (frontier->key == 0 && !had_owner)
-			la_frontier_restart(frontier, position);
-		else if (is_read)
-			la_frontier_recover(frontier, position);
 		position = la_frontier_tell(frontier, position);
-	}
 	distance = Min(distance, is_read ? la_owner_share() : LA_ADVICE_DISTANCE);
 
 	while (la_frontier_take(frontier, position, distance, &from, &until))
-		la_frontier_ask(frontier, from, until);
+		la_frontier_ask(frontier, is_read, from, until);
 	frontier->counters->depth_max = Max(frontier->counters->depth_max,
 										distance);
 	if (frontier->resident < LA_RESIDENT_STEPS)

@@ -37,6 +37,7 @@ typedef struct LaFrontier
 	uint64		asked_until;	/* position behind the last block asked for */
 	uint64		again_until;	/* before this, some was asked for in vain */
 	uint64		again_wasted;	/* of that, counted as wasted */
+	bool		is_served;		/* asked an owner, not the kernel, last */
 	uint64		local_frontier; /* of a serial scan, or without an owner */
 
 	uint64		end;			/* position that the scan is not expected to

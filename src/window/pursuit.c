@@ -118,7 +118,7 @@ la_pursuit_has_enough(const LaPursuit *pursuit)
 	/* Where blocks are left out the position says little. */
 	double		flow = pursuit->wanted ? pursuit->flow : pursuit->speed;
 
-	if (la_direct_io() || !LA_HAVE_ADVICE)
+	if (!la_may_advise())
 		return false;
 	return pursuit->ahead >= flow * LA_AHEAD_US &&
 		(pursuit->ahead >= LA_LEAST_AHEAD ||

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 
@@ -173,14 +174,24 @@ def test_protect_time(own_cluster: NewCluster, server: Server, protect: str) -> 
             assert change.blocks_wasted == change.blocks_issued - change.blocks_used
 
 
+def requests(connection: Connection) -> int:
+    """How often was the I/O service asked for blocks?"""
+    settle(connection)
+    return int(value(connection, "SELECT sum(requests) FROM pg_stat_lookahead_io"))
+
+
 def test_slots(own_cluster: NewCluster, server: Server) -> None:
-    """More sequential scans than the service has slots: the others are counted, and read on."""
+    """More sequential scans than the service has slots.
+
+    The others are counted, and the kernel is advised for them, until there is one.
+    """
     need_followed_scans(server)
     cluster = own_cluster({"pg_lookahead.io_workers": "2", "pg_lookahead.start_after": "0"})
     unserved = "SELECT scans_unserved FROM pg_lookahead_status()"
     owners = "SELECT count(*) FROM pg_stat_lookahead_owners"
     with connect(cluster) as connection, ExitStack() as stack:
         script(connection, SETUP)
+        connection.execute("CREATE TABLE unserved WITH (fillfactor = 20) AS SELECT * FROM limited")
         scanning(connection)
         require_node(connection, "SELECT a FROM limited", "Seq Scan")
         without = rows(connection, "SELECT a FROM limited")
@@ -199,12 +210,38 @@ def test_slots(own_cluster: NewCluster, server: Server) -> None:
                 assert value(connection, unserved) == 0
         assert value(connection, owners) == SLOTS
         assert value(connection, unserved) > 0
-        for i in (0, SLOTS, SLOTS + 1):
-            holder = sessions[i // SLOTS_OF_A_SESSION]
-            assert rows(holder, f"FETCH ALL FROM c{i}") == without[1000:]
-        for holder in sessions:
-            holder.execute("COMMIT")
-        assert value(connection, owners) == 0
+
+        scan = "SELECT a, filler FROM unserved"
+        blocks = value(connection, "SELECT pg_relation_size('unserved') / 8192")
+        cold(connection, "unserved")
+        with gained(connection) as change:
+            assert len(rows(connection, scan)) == ROWS
+        assert blocks / 2 < change.blocks_issued <= blocks
+        assert (change.blocks_used, change.blocks_dropped) == (change.blocks_issued, 0)
+
+        cold(connection, "unserved")
+        before = requests(connection)
+        with gained(connection) as change:
+            connection.execute(f"BEGIN; DECLARE c CURSOR FOR {scan}")
+            first = rows(connection, f"FETCH {ROWS // 4} FROM c")
+            assert requests(connection) == before
+            for i in (0, SLOTS, SLOTS + 1):
+                holder = sessions[i // SLOTS_OF_A_SESSION]
+                assert rows(holder, f"FETCH ALL FROM c{i}") == without[1000:]
+            for holder in sessions:
+                holder.execute("COMMIT")
+            assert value(connection, owners) == 0
+            # It asks again now.
+            time.sleep(1.1)
+            second = rows(connection, f"FETCH {ROWS // 4} FROM c")
+            assert value(connection, owners) == 1
+            assert len(first + second + rows(connection, "FETCH ALL FROM c")) == ROWS
+            connection.execute("COMMIT")
+        # What the kernel was told is not asked for again.
+        assert blocks / 2 < change.blocks_issued <= blocks
+        assert change.blocks_used == change.blocks_issued
+        settle(connection)
+        assert requests(connection) > before
 
 
 def test_slots_of_a_session(own_cluster: NewCluster, server: Server) -> None:
