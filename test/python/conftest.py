@@ -20,6 +20,7 @@ from lookahead import build, privilege, servers, valgrind
 from lookahead.cluster import Cluster
 from lookahead.errors import LookaheadError
 from lookahead.servers import Server
+from lookahead.suites import ALONE
 
 from support import LogWatch, Variant, conf_of, prepare, variants_of
 
@@ -57,6 +58,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers", "thorough: left to a server with assertions, if there is one"
     )
+    config.addinivalue_line("markers", f"{ALONE}: `lookahead test` runs nothing beside it")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

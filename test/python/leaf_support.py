@@ -23,14 +23,13 @@ from support import (
     cold_index,
     connect,
     no_pins,
+    once,
     require_node,
     rows,
     rows_without,
-    script,
     session,
     settings,
     use,
-    value,
 )
 
 ROWS = 30000
@@ -507,8 +506,7 @@ def leaves_of(connection: Connection, *indexes: str) -> Iterator[Leaves]:
 
 def create(cluster: Cluster) -> None:
     with connect(cluster) as connection:
-        if value(connection, "SELECT to_regclass('few_keys')") is None:
-            script(connection, SETUP)
+        once(connection, "few_keys", SETUP)
 
 
 def chill(connection: Connection, case: Case) -> None:

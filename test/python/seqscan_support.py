@@ -14,8 +14,8 @@ from support import (
     SEQUENTIAL_SCANS,
     Connection,
     connect,
+    once,
     rows,
-    script,
     settings,
     settle,
     until_served,
@@ -100,8 +100,7 @@ def switch(connection: Connection, *, on: bool) -> None:
 def long_table(cluster: Cluster, server: Server) -> Iterator[None]:
     """There is a table "long" in a block of code, and the service meets no error."""
     with connect(cluster) as connection:
-        if value(connection, "SELECT to_regclass('long')") is None:
-            script(connection, SETUP)
+        if once(connection, "long", SETUP):
             connection.execute(
                 "CREATE FUNCTION odd(a int) RETURNS boolean LANGUAGE plpgsql AS"
                 " 'BEGIN RETURN a % 2 = 1; END'"

@@ -197,6 +197,14 @@ def script(connection: Connection, statements: str) -> None:
             connection.execute(statement)
 
 
+def once(connection: Connection, table: str, statements: str) -> bool:
+    """Run statements unless the table that they make is there; say whether they were run."""
+    if value(connection, f"SELECT to_regclass('{table}')") is not None:
+        return False
+    script(connection, statements)
+    return True
+
+
 def rows(connection: Connection, query: str) -> list[Row]:
     return connection.execute(query).fetchall()
 

@@ -11,6 +11,7 @@ from support import (
     SEQUENTIAL_SCANS,
     Connection,
     Variant,
+    cached_pages,
     cold,
     cold_index,
     connect,
@@ -18,6 +19,7 @@ from support import (
     gained,
     ice_cold,
     look_ahead_of,
+    once,
     plan_nodes,
     require_node,
     rows,
@@ -86,8 +88,7 @@ LONG_BITMAP = 9000
 
 def create(cluster: Cluster) -> None:
     with connect(cluster) as connection:
-        if value(connection, "SELECT to_regclass('bitmap')") is None:
-            script(connection, SETUP)
+        once(connection, "bitmap", SETUP)
 
 
 @pytest.mark.parametrize("name", QUERIES)
@@ -139,8 +140,7 @@ def test_blocks_without_a_row(cluster: Cluster, variant: Variant) -> None:
         " LIMIT 30) s)) FROM (VALUES (501), (1)) v (k)"
     )
     with connect(cluster) as connection:
-        if value(connection, "SELECT to_regclass('dead')") is None:
-            script(connection, DEAD)
+        once(connection, "dead", DEAD)
         settings(connection, **BITMAP_SCANS)
         use(connection, variant)
         for query in (every, rounds):
@@ -363,6 +363,50 @@ def test_a_limit_wastes_little(defaults: Cluster) -> None:
                 rows(connection, f"SELECT id, filler FROM bitmap WHERE a < 8000 LIMIT {n}")
             after = value(connection, "SELECT depth_max FROM pg_lookahead_session()")
             assert change.blocks_wasted <= max(before, after, STARTED)
+
+
+# One row of a block; those with k = 1 are far enough from each other for the kernel.
+SPREAD = """
+CREATE TABLE spread (a int, k int, f text) WITH (autovacuum_enabled = off);
+ALTER TABLE spread ALTER f SET STORAGE PLAIN;
+INSERT INTO spread SELECT i, (i % 8 = 7)::int, repeat('x', 5000)
+  FROM generate_series(0, 799) i;
+CREATE INDEX spread_k ON spread (k);
+VACUUM ANALYZE spread
+"""
+
+
+@pytest.mark.parametrize("method", ["none", "off"])
+def test_the_servers_own_prefetching(cluster: Cluster, server: Server, method: str) -> None:
+    """Where we read nothing ahead the server does as it does without us."""
+    if server.major >= 18:
+        pytest.skip("18 has a stream, which we do not stop")
+    query = "SELECT a FROM spread WHERE k = 1"
+    fetched = 40
+
+    def ahead(prefetch: int) -> int:
+        """How many of the next 20 blocks has the kernel read?"""
+        settings(connection, effective_io_concurrency=prefetch)
+        ice_cold(cluster, connection, "spread")
+        file = cluster.data / value(connection, "SELECT pg_relation_filepath('spread')")
+        connection.execute(f"BEGIN; DECLARE c CURSOR FOR {query}")
+        seen = rows(connection, f"FETCH {fetched} FROM c")
+        assert seen == [(8 * i + 7,) for i in range(fetched)]
+        pages = cached_pages(file)
+        connection.execute("COMMIT")
+        per_block = len(pages) // 800
+        return sum(pages[(8 * i + 7) * per_block] for i in range(fetched, fetched + 20))
+
+    with connect(cluster) as connection:
+        once(connection, "spread", SPREAD)
+        settings(connection, **BITMAP_SCANS)
+        if method == "off":
+            settings(connection, pg_lookahead__bitmapscan="off")
+        else:
+            settings(connection, pg_lookahead__method=method)
+        require_node(connection, query, "Bitmap Heap Scan")
+        assert ahead(0) == 0
+        assert ahead(32) == 20
 
 
 def test_reads_in_flight_are_shown(new_cluster: NewCluster, server: Server) -> None:

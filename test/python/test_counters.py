@@ -11,6 +11,7 @@ from support import (
     INDEX_SCANS,
     at_work,
     connect,
+    once,
     rows,
     script,
     settings,
@@ -38,8 +39,7 @@ COUNTERS = (
 @pytest.fixture
 def table(cluster: Cluster) -> Cluster:
     with connect(cluster) as connection:
-        if value(connection, "SELECT to_regclass('summed')") is None:
-            script(connection, SETUP)
+        once(connection, "summed", SETUP)
         connection.execute("SELECT pg_stat_lookahead_reset()")
     return cluster
 

@@ -16,9 +16,9 @@ from support import (
     connect,
     gained,
     look_ahead_of,
+    once,
     require_node,
     rows,
-    script,
     settings,
     value,
 )
@@ -49,8 +49,7 @@ MORE_BEFORE_18 = {
 @pytest.fixture
 def connection(cluster: Cluster) -> Any:
     with connect(cluster) as session:
-        if value(session, "SELECT to_regclass('shown')") is None:
-            script(session, SETUP)
+        once(session, "shown", SETUP)
         settings(session, **INDEX_SCANS, pg_lookahead__leafscan="off")
         require_node(session, SCAN, "Index Scan", "shown_a")
         cold(session, "shown")

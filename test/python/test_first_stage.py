@@ -23,6 +23,7 @@ from support import (
     evict_tablespaces,
     gained,
     has_extension,
+    once,
     plan_nodes,
     require_node,
     rows,
@@ -58,8 +59,7 @@ MOVES_IN_A_ROW = 5
 @pytest.fixture
 def connection(cluster: Cluster) -> Connection:
     with connect(cluster) as connection:
-        if value(connection, "SELECT to_regclass('staged')") is None:
-            script(connection, SETUP)
+        once(connection, "staged", SETUP)
         settings(connection, **INDEX_SCANS, enable_sort="off", cursor_tuple_fraction=1)
         yield connection
 

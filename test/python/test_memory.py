@@ -15,9 +15,9 @@ from support import (
     Variant,
     connect,
     gained,
+    once,
     require_node,
     rows,
-    script,
     settings,
     use,
     value,
@@ -48,8 +48,7 @@ SLACK = 64 * 1024
 @pytest.fixture
 def tables(cluster: Cluster) -> Cluster:
     with connect(cluster) as connection:
-        if value(connection, "SELECT to_regclass('counted_bytes')") is None:
-            script(connection, SETUP)
+        once(connection, "counted_bytes", SETUP)
     return cluster
 
 

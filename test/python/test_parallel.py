@@ -17,10 +17,10 @@ from support import (
     cold,
     connect,
     gained,
+    once,
     plan_nodes,
     rows,
     rows_without,
-    script,
     settings,
     use,
     value,
@@ -87,8 +87,7 @@ QUERIES = {
 
 def create(cluster: Cluster) -> None:
     with connect(cluster) as connection:
-        if value(connection, "SELECT to_regclass('shared_out')") is None:
-            script(connection, SETUP)
+        once(connection, "shared_out", SETUP)
 
 
 def require_parallel(connection: Connection, query: str, kind: str) -> None:
@@ -208,8 +207,7 @@ def test_another_plan_meanwhile(cluster: Cluster, variant: Variant, who: str) ->
     create(cluster)
     safety, inner, outer = OTHERS[who]
     with connect(cluster) as connection:
-        if value(connection, "SELECT to_regclass('beside')") is None:
-            script(connection, BESIDE)
+        once(connection, "beside", BESIDE)
         connection.execute(
             f"CREATE OR REPLACE FUNCTION scan_beside() RETURNS boolean PARALLEL {safety}"
             " LANGUAGE plpgsql AS"

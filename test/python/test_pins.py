@@ -23,6 +23,7 @@ from support import (
     gained,
     has_extension,
     nothing_pinned,
+    once,
     pins,
     plan_nodes,
     reads_in_flight,
@@ -112,8 +113,7 @@ def tables(cluster: Cluster) -> Cluster:
     if not has_extension(cluster, "pg_buffercache"):
         pytest.skip("this server has no pg_buffercache")
     with connect(cluster) as connection:
-        if value(connection, "SELECT to_regclass('pinned')") is None:
-            script(connection, SETUP)
+        once(connection, "pinned", SETUP)
     return cluster
 
 

@@ -21,6 +21,7 @@ from support import (
     connect,
     gained,
     has_extension,
+    once,
     plan_nodes,
     rows,
     rows_without,
@@ -73,8 +74,7 @@ QUERIES = {
 
 def create(cluster: Cluster) -> None:
     with connect(cluster) as connection:
-        if value(connection, "SELECT to_regclass('scrolled')") is None:
-            script(connection, SETUP)
+        once(connection, "scrolled", SETUP)
 
 
 def random_move(choice: random.Random, length: int) -> str:

@@ -32,6 +32,7 @@ from support import (
     gained,
     look_ahead_of,
     need_extensions,
+    once,
     plan_nodes,
     require_node,
     rows,
@@ -467,8 +468,7 @@ def test_cursors(slow: Cluster, server: Server, name: str, how: str) -> None:
     with connect(slow) as connection:
         if value(connection, "SELECT to_regproc('one_by_one')") is None:
             connection.execute(ONE_BY_ONE)
-        if value(connection, "SELECT to_regclass('line')") is None:
-            script(connection, LINE)
+        once(connection, "line", LINE)
     planner, node, table, query = {
         "sequential": (SEQUENTIAL_SCANS, "Seq Scan", "far", "SELECT a, f FROM far"),
         "in_order": (INDEX_SCANS, "Index Scan", "line", "SELECT a, f FROM line ORDER BY a"),
@@ -648,8 +648,7 @@ def test_order_that_ends(slow: Cluster, cached: bool) -> None:
     """The kernel reads ahead, or all is in shared buffers, until a scout has a long way."""
     query = "SELECT count(f) FROM (SELECT f FROM late ORDER BY a OFFSET 0) s"
     with connect(slow) as connection:
-        if value(connection, "SELECT to_regclass('late')") is None:
-            script(connection, LATE)
+        once(connection, "late", LATE)
     make_cold(slow)
     with LogWatch(slow), connect(slow) as connection:
         settings(connection, **INDEX_SCANS)
@@ -827,8 +826,7 @@ def test_others_wait(slow: Cluster) -> None:
         " ORDER BY points.p <-> point '(0,0)' LIMIT 300) s"
     )
     with connect(slow) as connection:
-        if value(connection, "SELECT to_regclass('points')") is None:
-            script(connection, POINTS)
+        once(connection, "points", POINTS)
     make_cold(slow)
     with LogWatch(slow), connect(slow) as connection:
         settings(connection, **INDEX_SCANS, enable_hashjoin="off", enable_mergejoin="off",

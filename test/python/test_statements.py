@@ -19,12 +19,12 @@ from support import (
     cold,
     connect,
     gained,
+    once,
     plan_nodes,
     require_node,
     rows,
     script,
     settings,
-    value,
 )
 
 ROWS = 3000
@@ -57,8 +57,7 @@ VACUUM ANALYZE parents, children
 def connection(cluster: Cluster) -> Iterator[Connection]:
     """A session that scans by index, of table blocks only."""
     with connect(cluster) as session:
-        if value(session, "SELECT to_regclass('stated')") is None:
-            script(session, SETUP)
+        once(session, "stated", SETUP)
         settings(session, **INDEX_SCANS, pg_lookahead__leafscan="off")
         yield session
 

@@ -20,10 +20,10 @@ from support import (
     connect,
     gained,
     need_extensions,
+    once,
     plan_nodes,
     reset_statistics,
     rows,
-    script,
     settings,
     use,
     value,
@@ -78,8 +78,7 @@ SELECT heap_blks_read + heap_blks_hit, idx_blks_read + idx_blks_hit
 
 def create(cluster: Cluster) -> None:
     with connect(cluster) as connection:
-        if value(connection, "SELECT to_regclass('measured')") is None:
-            script(connection, SETUP)
+        if once(connection, "measured", SETUP):
             # Entries of dead rows are marked by the first scans that meet them.
             settings(connection, **INDEX_SCANS, enable_sort="off")
             for query in QUERIES.values():

@@ -20,6 +20,7 @@ from support import (
     connect,
     evict_tablespaces,
     gained,
+    once,
     plan_nodes,
     rows,
     rows_without,
@@ -109,8 +110,7 @@ FREE_ENTRIES = 100_000
 @pytest.fixture
 def connection(cluster: Cluster) -> Connection:
     with connect(cluster) as connection:
-        if value(connection, "SELECT to_regclass('rounds')") is None:
-            script(connection, SETUP)
+        if once(connection, "rounds", SETUP):
             for function in FUNCTIONS:
                 connection.execute(function)
         settings(connection, **NESTED_LOOPS)
@@ -173,8 +173,7 @@ def test_marks_after_rounds_without(
 
     By then its scans are trusted, if all is in shared buffers; the answers are the same.
     """
-    if value(connection, "SELECT to_regclass('marked_outer')") is None:
-        script(connection, MARKED)
+    once(connection, "marked_outer", MARKED)
     settings(
         connection,
         pg_lookahead__start_after=patience,

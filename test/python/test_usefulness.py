@@ -16,6 +16,7 @@ from support import (
     cold,
     connect,
     gained,
+    once,
     plan_nodes,
     require_node,
     rows,
@@ -78,8 +79,7 @@ def test_what_is_read_was_foreseen(cluster: Cluster, variant: Variant, name: str
         pytest.skip("reads nothing")
     query = QUERIES[name]
     with connect(cluster) as connection:
-        if value(connection, "SELECT to_regclass('useful')") is None:
-            script(connection, SETUP)
+        once(connection, "useful", SETUP)
         settings(
             connection,
             **INDEX_SCANS,
@@ -136,8 +136,7 @@ def test_a_cursor_that_is_fetched_from_row_by_row(cluster: Cluster, variant: Var
     if not variant.reads:
         pytest.skip("reads nothing")
     with connect(cluster) as connection:
-        if value(connection, "SELECT to_regclass('useful')") is None:
-            script(connection, SETUP)
+        once(connection, "useful", SETUP)
         use(connection, variant, **INDEX_SCANS)
         cold(connection, "useful")
         with gained(connection) as change:

@@ -40,6 +40,9 @@ CLEARING_UP_SECONDS = 60
 
 SERVER_VARIABLE = "LOOKAHEAD_SERVER"
 
+# The mark of Python tests that are to run with nothing beside them.
+ALONE = "alone"
+
 BENCHMARKS = ("index-scan", "leaf", "io-service", "extend", "instructions")
 RUN_TOOL = "from lookahead.cli import main; main()"
 
@@ -200,11 +203,21 @@ def core_isolation(context: Context) -> Outcome:
 
 
 def python(context: Context) -> Outcome:
-    """Run test/python, which gets the server's name through the environment."""
+    """Run test/python, but for what is to run alone."""
+    return _python(context, f"not {ALONE}")
+
+
+def python_alone(context: Context) -> Outcome:
+    """Run those of test/python that others would decide, if anything ran beside them."""
+    return _python(context, ALONE)
+
+
+def _python(context: Context, marks: str) -> Outcome:
+    """Run some of test/python, which gets the server's name through the environment."""
     name = context.server.name
     if "-custom-" in name:
         name = str(context.server.pg_config)
-    return _pytest(context, TESTS / "python", {SERVER_VARIABLE: name})
+    return _pytest(context, TESTS / "python", {SERVER_VARIABLE: name}, marks)
 
 
 def smoke(context: Context) -> Outcome:
@@ -345,7 +358,9 @@ def _checks() -> dict[str, list[str]]:
     return commands
 
 
-def _pytest(context: Context, folder: Path, variables: Mapping[str, str]) -> Outcome:
+def _pytest(
+    context: Context, folder: Path, variables: Mapping[str, str], marks: str = ""
+) -> Outcome:
     if not list(folder.glob("test_*.py")):
         return Outcome(note="no such tests")
     context.work.mkdir(parents=True)
@@ -356,6 +371,8 @@ def _pytest(context: Context, folder: Path, variables: Mapping[str, str]) -> Out
         f"--junitxml={report}", "-o", "junit_family=xunit1", "-ra",
         f"--timeout={ONE_PYTEST_SECONDS * context.slowdown}",
     ]  # fmt: skip
+    if marks:
+        command += ["-m", marks]
     if context.select:
         command += ["-k", context.select]
     env = {**os.environ, **variables, "PYTHONPATH": str(TOOL), "PYTHONDONTWRITEBYTECODE": "1"}
@@ -403,7 +420,7 @@ def _interrupt(process: subprocess.Popen[bytes]) -> int:
 
 def read_report(report: Path, status: int, output: str) -> Outcome:
     """Return the outcome of pytest from its XML report."""
-    # 5: -k left nothing to run.
+    # 5: -k or -m left nothing to run.
     if status == 5:
         return Outcome(note="no such tests")
     outcome = Outcome()

@@ -3,8 +3,10 @@
 Per server: the extension is built with warnings as errors, then come its own
 regression, isolation and Python tests, and on servers built with assertions
 PostgreSQL's own suites; on the embedded one the demo and the benchmarks, as
-small as they can be, with nothing beside them.  Two servers are tested side by
-side where there are two processors.  Logs stay in the cache's results folder.
+small as they can be.  Two servers are tested side by side where there are two
+processors; then, with nothing beside them, come those benchmarks and the Python
+tests that are about who gets a processor first.  Logs stay in the cache's
+results folder.
 """
 
 from __future__ import annotations
@@ -143,6 +145,15 @@ class ServerLane(Lane):
         if "core" in wanted and has_core and not self.plan.select:
             yield "core-regress", suites.core_regress
             yield "core-isolation", suites.core_isolation
+
+
+class AloneLane(ServerLane):
+    """Runs the tests that others would decide, if anything ran beside them."""
+
+    alone = True
+
+    def _suites(self) -> Iterator[tuple[str, Suite]]:
+        yield "python-alone", suites.python_alone
 
 
 class SmokeLane(ServerLane):
@@ -300,6 +311,9 @@ def main(plan: Plan) -> int:
         console.print(f"{server.name}: PostgreSQL {server.version}", style="bold")
         relatives = [s for s in everything if s.major == server.major and s != server]
         lanes.append(ServerLane(server, relatives, plan, run.folder))
+        # Under Valgrind nothing is as fast as it should be.
+        if "python" in plan.suites and not plan.valgrind:
+            lanes.append(AloneLane(server, relatives, plan, run.folder))
         if "smoke" in plan.suites and server.name == "18-embedded":
             lanes.append(SmokeLane(server, relatives, plan, run.folder))
     absent = [str(m) for m in servers.MAJORS if m not in {s.major for s in chosen}]

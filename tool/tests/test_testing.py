@@ -57,6 +57,7 @@ def tests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "def test_good(): assert os.environ['LOOKAHEAD_SERVER'] == '18-embedded'\n"
         "def test_wrong(): assert False, 'this is why'\n"
         "@pytest.mark.skip('it is too early')\ndef test_later(): pass\n"
+        "@pytest.mark.alone\ndef test_sole(): pass\n"
     )
     monkeypatch.setattr(suites, "TESTS", tmp_path)
     # The real extension need not build for this.
@@ -81,7 +82,10 @@ def last_line(capsys: pytest.CaptureFixture[str]) -> str:
 def test_failures_are_found(tests: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert testing.main(plan("regress", "isolation", "python")) == 1
     lines = capsys.readouterr().out.splitlines()
-    assert lines[-1] == "3 passed, 2 failed, 1 skipped"
+    assert lines[-1] == "4 passed, 2 failed, 1 skipped"
+    suites = {words[1]: " ".join(words[2:8]) for words in map(str.split, lines) if len(words) > 8}
+    assert suites["python"] == "FAILED 1 passed, 1 failed, 1"
+    assert suites["python-alone"] == "ok 1 passed, 0 failed, 0"
     shown = "\n".join(lines)
     assert "failed: wrong" in shown
     assert "+ 2" in shown, "regression.diffs is not shown"
