@@ -111,6 +111,7 @@
 #if PG_VERSION_NUM < 160000
 #define InitBufferTag(tag, locator, fork, block) \
 	INIT_BUFFERTAG(*(tag), *(locator), fork, block)
+#define BufferTagsEqual(a, b) BUFFERTAGS_EQUAL(*(a), *(b))
 #define RelFileLocator RelFileNode
 #define RelFileLocatorEquals(a, b) RelFileNodeEquals(a, b)
 #define la_rel_locator(rel) (&(rel)->rd_node)

@@ -14,6 +14,14 @@
  *
  * which comes to the same: what was read before the whole round is overwritten.
  *
+ * The server's rings last as long as a scan, ours as long as a worker.
+ * Meanwhile a buffer may become another page's: those of a table that is
+ * dropped, truncated or rewritten are free at once, and the next to be taken.
+ * A ring knows its buffers by number and would overwrite such pages, or share
+ * the buffers with another ring for good.  So what was read into each is noted,
+ * and before a worker goes on that had nothing to do for a while, some are
+ * looked at.  If too many are strangers' there is a new ring.
+ *
  * Copyright (c) 2026, the pg_lookahead authors
  *
  *-------------------------------------------------------------------------
@@ -23,9 +31,21 @@
 #include "compat.h"
 #include "executor/instrument.h"
 #include "service/service.h"
+#include "storage/buf_internals.h"
 
 /* Buffers of the server's ring for bulk reads, before 16. */
 #define LA_SMALL_RING	(256 * 1024 / BLCKSZ)
+
+/* Pages that are looked at; of so many one may be a stranger's. */
+#define LA_RING_SAMPLE	32
+#define LA_RING_STRANGERS	8
+
+/* A page that was read through a ring. */
+typedef struct LaRingPage
+{
+	Buffer		buffer;
+	BufferTag	tag;
+} LaRingPage;
 
 struct LaRing
 {
@@ -34,6 +54,8 @@ struct LaRing
 	int			nstrategies;
 	int			current;
 	int			used;			/* blocks read through the current one */
+	uint64		nnoted;			/* pages noted, ever */
+	LaRingPage *pages;			/* the last "nblocks" of them */
 	BufferAccessStrategy strategies[FLEXIBLE_ARRAY_MEMBER];
 };
 
@@ -68,6 +90,7 @@ la_ring_create(MemoryContext parent, int nblocks)
 	ring->context = context;
 	ring->nstrategies = n;
 	ring->nblocks = nblocks;
+	ring->pages = palloc(nblocks * sizeof(LaRingPage));
 	for (int i = 0; i < n; i++)
 		ring->strategies[i] = la_bulk_read_strategy(nblocks);
 	MemoryContextSwitchTo(save);
@@ -102,6 +125,56 @@ int
 la_ring_blocks(const LaRing *ring)
 {
 	return ring->nblocks;
+}
+
+/*
+ * Note what was read into a buffer, which the caller has pinned.
+ */
+static inline void
+la_ring_note(LaRing *ring, Buffer buffer)
+{
+	LaRingPage *page = &ring->pages[ring->nnoted++ % ring->nblocks];
+
+	page->buffer = buffer;
+	page->tag = GetBufferDescriptor(buffer - 1)->tag;
+}
+
+/*
+ * Are too many of its buffers another page's?  Looks without a lock, at a few
+ * that are spread over the ring: a guess is enough.
+ */
+static bool
+la_ring_is_lost(const LaRing *ring)
+{
+	int			npages = (int) Min(ring->nnoted, (uint64) ring->nblocks);
+	int			step = Max(npages / LA_RING_SAMPLE, 1);
+	int			nseen = 0;
+	int			nstrangers = 0;
+
+	for (int i = 0; i < npages; i += step)
+	{
+		const LaRingPage *page = &ring->pages[i];
+
+		nseen++;
+		nstrangers +=
+			!BufferTagsEqual(&page->tag,
+							 &GetBufferDescriptor(page->buffer - 1)->tag);
+	}
+	return nstrangers > nseen / LA_RING_STRANGERS;
+}
+
+/*
+ * This ring, or a new one in its place if others have its buffers now.
+ */
+LaRing *
+la_ring_renew(LaRing *ring, MemoryContext parent)
+{
+	int			nblocks = ring->nblocks;
+
+	if (!la_ring_is_lost(ring))
+		return ring;
+	MemoryContextDelete(ring->context);
+	return la_ring_create(parent, nblocks);
 }
 
 /*
@@ -171,7 +244,10 @@ la_read_range(LaRing *ring, LaRange *range)
 			WaitReadBuffers(&read);
 		la_count_read(range, before);
 		for (int i = 0; i < n; i++)
+		{
+			la_ring_note(ring, buffers[i]);
 			ReleaseBuffer(buffers[i]);
+		}
 
 		/* What the server has pinned for a part it split off comes first. */
 		memmove(buffers, buffers + n, (wanted - n) * sizeof(Buffer));
@@ -204,6 +280,7 @@ la_read_range(LaRing *ring, LaRange *range)
 										   range->first + range->done,
 										   RBM_NORMAL, la_ring_next(ring, 1),
 										   permanent);
+		la_ring_note(ring, buffer);
 		ReleaseBuffer(buffer);
 		la_count_read(range, before);
 		range->done++;

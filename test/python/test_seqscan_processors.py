@@ -18,8 +18,12 @@ from lookahead.servers import Server
 from seqscan_support import blocks_of, long_table, need_followed_scans, scanning, switch
 from support import Connection, cold, connect, gained, ice_cold, rows, until_served
 
-# Workers that are not needed any more are told so in this way.
-pytestmark = pytest.mark.log_may_have('terminating background worker "parallel worker"')
+pytestmark = [
+    # Workers that are not needed any more are told so in this way.
+    pytest.mark.log_may_have('terminating background worker "parallel worker"'),
+    # A test beside it takes the processor that is to be idle.
+    pytest.mark.alone,
+]
 
 
 @pytest.fixture
