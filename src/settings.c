@@ -7,7 +7,8 @@
  * query is about to read, so the caller pays for a bad choice.  (Space that is
  * made in advance and methods with workers reach further, if not far; see
  * docs/reference.md.)  They are read when a scan starts, starts again, or fills
- * a window.  Those of the I/O service are SIGHUP, because its
+ * a window.  Which access methods may be scanned twice is SUSET: that is a
+ * question of right answers.  Those of the I/O service are SIGHUP, because its
  * workers serve everybody; how many there are is fixed when the server starts.
  *
  * Each has a row in docs/reference.md; a test compares the two lists.
@@ -22,11 +23,14 @@
 #include "service/lookup.h"
 #include "service/service.h"
 #include "settings.h"
+#include "utils/builtins.h"
 #include "utils/guc.h"
+#include "utils/varlena.h"
 
 bool		la_bitmapscan = true;
 bool		la_enabled = true;
 int			la_heap_extend_size = LA_DEFAULT_HEAP_EXTEND_SIZE;
+char	   *la_index_access_methods = NULL;
 int			la_index_extend_size = LA_DEFAULT_INDEX_EXTEND_SIZE;
 bool		la_leafscan = true;
 bool		la_seqscan = true;
@@ -82,6 +86,52 @@ la_check_method(int *newval, void **extra, GucSource source)
 }
 
 /*
+ * Is this name in a list of names?  Returns false, too, if it is not a list.
+ */
+static bool
+la_is_in_list(const char *list, const char *wanted, bool *is_list)
+{
+	char	   *copy = pstrdup(list);
+	List	   *names;
+	ListCell   *cell;
+	bool		found = false;
+
+	*is_list = SplitIdentifierString(copy, ',', &names);
+	if (*is_list)
+		foreach(cell, names)
+			found = found || strcmp(lfirst(cell), wanted) == 0;
+	list_free(names);
+	pfree(copy);
+	return found;
+}
+
+/*
+ * Refuse what is no list of names.  Whether there are such access methods is
+ * not asked: a list may be good for several databases.
+ */
+static bool
+la_check_index_access_methods(char **newval, void **extra, GucSource source)
+{
+	bool		is_list;
+
+	(void) la_is_in_list(*newval, "", &is_list);
+	if (!is_list)
+		GUC_check_errdetail("List syntax is invalid.");
+	return is_list;
+}
+
+/*
+ * May scans of this index access method of another extension be run twice?
+ */
+bool
+la_index_access_method_is_listed(const char *name)
+{
+	bool		is_list;
+
+	return la_is_in_list(la_index_access_methods, name, &is_list);
+}
+
+/*
  * The session's commands are followed from outside, or not.
  */
 static void
@@ -126,6 +176,17 @@ la_settings_define(void)
 							PGC_USERSET,
 							GUC_UNIT_BLOCKS,
 							NULL, NULL, NULL);
+
+	DefineCustomStringVariable("pg_lookahead.index_access_methods",
+							   "Lists index access methods of other extensions that scans are looked ahead of.",
+							   "Their indexes are scanned a second time beside the query's scan, "
+							   "which must not change what the query finds. The server's own "
+							   "access methods need not be listed.",
+							   &la_index_access_methods,
+							   LA_DEFAULT_INDEX_ACCESS_METHODS,
+							   PGC_SUSET,
+							   GUC_LIST_INPUT,
+							   la_check_index_access_methods, NULL, NULL);
 
 	DefineCustomIntVariable("pg_lookahead.index_extend_size",
 							"Sets the space that is allocated at once for an index that is being built.",

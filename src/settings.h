@@ -69,6 +69,7 @@ typedef enum LaMethodId
 
 #define LA_DEFAULT_HEAP_EXTEND_SIZE	512
 #define LA_MAX_HEAP_EXTEND_SIZE		8192
+#define LA_DEFAULT_INDEX_ACCESS_METHODS	"hnsw, ivfflat"
 #define LA_DEFAULT_INDEX_EXTEND_SIZE	512
 #define LA_MAX_INDEX_EXTEND_SIZE	8192
 
@@ -80,6 +81,7 @@ extern bool la_bitmapscan;
 extern bool la_enabled;
 extern int	la_heap_extend_size;	/* blocks, 0: off */
 extern int	la_index_extend_size;	/* blocks, 0: off */
+extern char *la_index_access_methods;	/* names, separated by commas */
 extern bool la_leafscan;
 extern bool la_seqscan;
 extern bool la_maintenance;
@@ -97,6 +99,7 @@ extern int	la_io_concurrency;	/* reads */
 extern int	la_start_after;		/* heap block switches */
 extern int	la_write_combine_size;	/* blocks, 0: off */
 
+extern bool la_index_access_method_is_listed(const char *name);
 extern void la_settings_define(void);
 
 #endif							/* LA_SETTINGS_H */

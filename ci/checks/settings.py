@@ -46,7 +46,8 @@ class Setting:
 
 def constants(root: Path) -> dict[str, str]:
     text = (root / "src" / "settings.h").read_text()
-    return dict(re.findall(r"^#define (LA_\w+)\s+(\S+)", text, re.MULTILINE))
+    found = re.findall(r'^#define (LA_\w+)\s+("[^"]*"|\S+)', text, re.MULTILINE)
+    return {name: value.strip('"') for name, value in found}
 
 
 def enum_options(code: str, variable: str) -> list[tuple[str, str]]:
@@ -71,6 +72,8 @@ def defined(root: Path) -> list[Setting]:
                 options = enum_options(text, arguments[5])
                 value = {constant: name for name, constant in options}.get(value, value)
                 bounds = ", ".join(name for name, _ in options)
+            elif kind == "String":
+                bounds = "–"
             elif lowest and highest:
                 ends = [
                     known.get(arguments[place], arguments[place]) for place in (lowest, highest)

@@ -28,6 +28,13 @@
  * and the access method tells which original is meant; standing in for it
  * again would make a circle, so such an index is not followed any more.
  *
+ * Only access methods are stood in for whose scans may be run a second time
+ * beside the query's.  The server's own keep all that a scan has in its memory
+ * and with its resource owner.  One of another extension may keep a list of the
+ * scans that are open, and have a function add up what all of them have found;
+ * or read the table through what only index_beginscan() gives a scan.  So such
+ * a one has to be named by a setting, and was tried before.
+ *
  * There are two such copies, alike: one is for indexes whose functions are not
  * plain, which so are asked once for each relcache entry (plain.c).  Scans of
  * those are never trusted; a third copy is for scans that are, see below.
@@ -66,11 +73,14 @@
 #include "access/relscan.h"
 #include "access/xact.h"
 #include "catalog/pg_am.h"
+#include "commands/defrem.h"
 #include "compat.h"
 #include "hook/index_am.h"
+#include "settings.h"
 #include "source/index_node.h"
 #include "source/leaf_scan.h"
 #include "source/plain.h"
+#include "utils/fmgroids.h"
 #include "utils/memutils.h"
 
 /* More than any installation has; further ones are left alone. */
@@ -442,9 +452,29 @@ la_index_am_of(Relation index)
 }
 
 /*
+ * May scans of an index be run a second time beside the query's?
+ */
+static bool
+la_may_run_twice(Relation index)
+{
+	char	   *name;
+
+	switch (index->rd_amhandler)
+	{
+		case F_BTHANDLER:
+		case F_HASHHANDLER:
+		case F_GISTHANDLER:
+		case F_SPGHANDLER:
+			return true;
+	}
+	name = get_am_name(index->rd_rel->relam);
+	return name != NULL && la_index_access_method_is_listed(name);
+}
+
+/*
  * Have an index point to our stand-in.  Returns NULL if its access method
- * returns no tuples one by one, if somebody else stands before us, or if there
- * are too many access methods.
+ * returns no tuples one by one, if its scans may not be run twice, if somebody
+ * else stands before us, or if there are too many access methods.
  */
 LaIndexAm *
 la_index_am_wrap(Relation index)
@@ -453,6 +483,8 @@ la_index_am_wrap(Relation index)
 	Oid			amoid = index->rd_rel->relam;
 	LaIndexAm  *am = la_index_am_lookup(amoid);
 
+	if (routine->amgettuple == NULL || !la_may_run_twice(index))
+		return NULL;
 	if (am != NULL && routine == &am->trusted)
 	{
 		la_end_trust(index);
@@ -462,8 +494,6 @@ la_index_am_wrap(Relation index)
 		return am;
 	if (am != NULL &&
 		memcmp(&am->orig, routine, sizeof(IndexAmRoutine)) != 0)
-		return NULL;
-	if (routine->amgettuple == NULL)
 		return NULL;
 
 	if (am == NULL)

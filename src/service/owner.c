@@ -153,7 +153,8 @@ la_owner_choose(const LaTarget *target, uint64 key, bool is_reserved,
 		if (!la_is_in_use(pg_atomic_read_u32(&candidate->generation)))
 		{
 			nfree++;
-			if (owner == NULL && i < nslots)
+			/* Those who may have all begin at the end. */
+			if (i < nslots && (owner == NULL || target->most_ahead == 0))
 				owner = candidate;
 			continue;
 		}

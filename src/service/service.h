@@ -109,7 +109,7 @@ typedef struct LaOwner
 	pg_atomic_uint64 position;	/* the scan has passed all before this */
 	pg_atomic_uint64 frontier;	/* all before this were asked for */
 	pg_atomic_uint64 unused;	/* of these, counted as not come to */
-	pg_atomic_uint32 started;	/* asking may begin */
+	pg_atomic_uint32 started;	/* of this generation asking may begin */
 	pg_atomic_uint64 moved_us;	/* when it moved last; la_now_us() */
 } LaOwner;
 

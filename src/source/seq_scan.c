@@ -581,17 +581,18 @@ la_seq_measure_alone(LaSeqScan *scan, LaTimes *spent)
 /*
  * Does the scan compute so much that a worker had better copy for it?  Most
  * blocks must have been read, so that there is something to copy, and it must
- * be computing that it does, and not waiting for its client.  There must be
- * workers that have time, and a processor to spare.  That the scan has its own
- * whenever it wants it does not say so: beside transactions that wait for their
- * commits it has, and the workers would take theirs.
+ * be computing that it does, and not waiting for its client.  There must be a
+ * slot, workers that have time, and a processor to spare.  That the scan has
+ * its own whenever it wants it does not say so: beside transactions that wait
+ * for their commits it has, and the workers would take theirs.
  */
 static bool
-la_seq_is_heavy(const LaSeqScan *scan, const LaTimes *spent)
+la_seq_is_heavy(LaSeqScan *scan, const LaTimes *spent)
 {
+	LaFrontier *frontier = &scan->frontier;
 	int64		wanted_ns = spent->cpu_ns + spent->ready_ns;
 
-	return scan->frontier.method->id == LA_METHOD_WORKER &&
+	return frontier->method->id == LA_METHOD_WORKER &&
 		spent->reads >= spent->blocks / 2 &&
 		spent->cpu_ns >= LA_HEAVY_NS * spent->blocks &&
 		spent->cpu_ns <= LA_HEAVY_MOST_NS * spent->blocks &&
@@ -600,7 +601,8 @@ la_seq_is_heavy(const LaSeqScan *scan, const LaTimes *spent)
 		spent->ready_ns <= wanted_ns / LA_SPARE_PART &&
 		la_idle_processors(spent) >= LA_IDLE_ENOUGH &&
 		la_owner_share() >= LA_HEAVY_SHARE &&
-		!la_queues_are_long(LA_HEAVY_QUEUE);
+		!la_queues_are_long(LA_HEAVY_QUEUE) &&
+		la_frontier_has_owner(frontier);
 }
 
 /*
@@ -659,7 +661,7 @@ la_seq_is_worth_it(LaSeqScan *scan)
 
 	has_waited = scan->waits >= Min(LA_SEQ_START_WAITS, la_start_after) ||
 		(scan->is_parallel && la_frontier_has_owner(&scan->frontier) &&
-		 pg_atomic_read_u32(&ref->owner->started) != 0);
+		 pg_atomic_read_u32(&ref->owner->started) == ref->generation);
 	if (scan->is_parallel || la_direct_io() || la_start_after == 0)
 		return has_waited;
 	if (!la_seq_measure_alone(scan, &spent))
@@ -762,7 +764,7 @@ la_seq_check(LaSeqScan *scan)
 	}
 	la_seq_advance(scan);
 	if (la_owner_is_valid(ref))
-		pg_atomic_write_u32(&ref->owner->started, 1);
+		pg_atomic_write_u32(&ref->owner->started, ref->generation);
 }
 
 /*

@@ -33,8 +33,10 @@
  * asked for: the caller says how far it expects the scan to come.
  *
  * A scan that finds no slot asks for one again once a second.  Meanwhile it
- * advises the kernel where that takes advice, as windows do, but for processes
- * of a parallel scan that are not its leader: no two should advise of the same.
+ * tells the kernel where that takes advice, as windows do, but for processes of
+ * a parallel scan that are not its leader: no two should tell of the same.  So
+ * it does if its share of the rings is too small for it to be well ahead.  What
+ * the kernel was told is not lost as what a worker was asked for may be.
  *
  * A client may be away for longer than blocks are protected, and others read
  * into the same buffers meanwhile.  When the scan goes on what is lost is asked
@@ -62,6 +64,9 @@
 #define LA_STEP_BLOCKS		64
 #define LA_FIRST_STEPS		4
 #define LA_RESIDENT_STEPS	8
+
+/* With less a scan that is served would hardly be ahead. */
+#define LA_LEAST_SHARE		(2 * LA_STEP_BLOCKS)
 
 /* The distance doubles up to here: more than any ring has room for. */
 #define LA_FARTHEST			(1 << 20)
@@ -104,7 +109,7 @@ la_frontier_open(LaFrontier *frontier, Relation rel, const LaMethod *method,
 	frontier->start = start;
 	frontier->nblocks = nblocks;
 	frontier->local_frontier = 0;
-	frontier->asked_until = 0;
+	frontier->asked_until = frontier->told_until = 0;
 	frontier->again_until = frontier->again_wasted = 0;
 	frontier->is_served = false;
 	frontier->handed_out = handed_out;
@@ -240,7 +245,10 @@ la_frontier_ask(LaFrontier *frontier, bool is_read, uint64 from, uint64 until)
 	if (is_read && !frontier->owner.owner->target.advise_only)
 		asked = la_owner_ask(&frontier->owner, first, n, until);
 	else
+	{
 		la_file_advise(RelationGetSmgr(frontier->rel), MAIN_FORKNUM, first, n);
+		frontier->told_until = until;
+	}
 	if (asked > 0)
 		frontier->asked_until = from + asked;
 	frontier->counters->blocks_issued_total += asked;
@@ -331,14 +339,24 @@ la_frontier_tell(LaFrontier *frontier, uint64 position)
 }
 
 /*
- * What a serial scan has asked for may never be read, or is lost: go back to
- * where it is.
+ * Where what workers were asked for begins in front of a serial scan.
+ */
+static inline uint64
+la_frontier_base(const LaFrontier *frontier, uint64 position)
+{
+	return Max(position + 1, frontier->told_until);
+}
+
+/*
+ * What workers were asked for by a serial scan may never be read, or is lost:
+ * go back to where that begins.
  */
 static void
 la_frontier_restart(LaFrontier *frontier, uint64 position)
 {
-	uint64		ahead = frontier->asked_until > position + 1 ?
-		frontier->asked_until - position - 1 : 0;
+	uint64		base = la_frontier_base(frontier, position);
+	uint64		ahead = frontier->asked_until > base ?
+		frontier->asked_until - base : 0;
 
 	/* Of some that were there already nobody was asked. */
 	ahead = Min(ahead, la_frontier_unsettled(frontier));
@@ -347,8 +365,8 @@ la_frontier_restart(LaFrontier *frontier, uint64 position)
 	frontier->counters->blocks_wasted_total += ahead;
 	frontier->again_wasted += ahead;
 	frontier->again_until = Max(frontier->again_until, frontier->asked_until);
-	frontier->asked_until = position + 1;
-	la_frontier_set(frontier, position + 1);
+	frontier->asked_until = base;
+	la_frontier_set(frontier, base);
 }
 
 /*
@@ -360,16 +378,48 @@ la_frontier_recover(LaFrontier *frontier, uint64 position)
 {
 	LaOwner    *owner = frontier->owner.owner;
 	uint64		protect_us = (uint64) la_protect_time * 1000;
+	uint64		base = la_frontier_base(frontier, position);
 	uint64		reached = Min(frontier->local_frontier, frontier->asked_until);
 	uint64		seen;
 
-	if (frontier->key != 0 || reached <= position + 1 ||
+	if (frontier->key != 0 || reached <= base ||
 		pg_atomic_read_u64(&owner->moved_us) + protect_us >= la_now_us())
 		return;
 	/* The next ones may have been read by the scan, several at a time. */
-	seen = Min(position + LA_STEP_BLOCKS, reached - 1);
+	seen = Min(base + LA_STEP_BLOCKS, reached) - 1;
 	if (!la_frontier_is_resident(frontier, seen))
 		la_frontier_restart(frontier, position);
+}
+
+/*
+ * How far ahead may the scan be?  Who has hardly a share of the rings is not
+ * served; then the kernel is told.
+ */
+static int
+la_frontier_reach(bool *is_read)
+{
+	if (*is_read)
+	{
+		int			share = la_owner_share();
+
+		if (share >= LA_LEAST_SHARE || !la_may_advise())
+			return share;
+		*is_read = false;
+	}
+	return LA_ADVICE_DISTANCE;
+}
+
+/*
+ * The leader of a parallel scan has an owner, after it had none: the processes
+ * that find it go on from where the leader is.
+ */
+static void
+la_frontier_share(LaFrontier *frontier)
+{
+	uint64		none = 0;
+
+	(void) pg_atomic_compare_exchange_u64(&frontier->owner.owner->frontier,
+										  &none, frontier->local_frontier);
 }
 
 /*
@@ -380,7 +430,7 @@ la_frontier_recover(LaFrontier *frontier, uint64 position)
 bool
 la_frontier_advance(LaFrontier *frontier, uint64 position)
 {
-	int			distance = frontier->distance;
+	int			distance;
 	uint64		from,
 				until;
 	bool		is_read = frontier->method->id == LA_METHOD_WORKER;
@@ -394,6 +444,10 @@ la_frontier_advance(LaFrontier *frontier, uint64 position)
 			return true;
 		is_read = false;
 	}
+	distance = Min(frontier->distance, la_frontier_reach(&is_read));
+	if (frontier->key != 0 && frontier->may_begin && !had_owner &&
+		la_owner_is_valid(&frontier->owner))
+		la_frontier_share(frontier);
 
 	/* What the owner before this one was asked for is void. */
 	if (frontier->key == 0 && frontier->is_served && !had_owner)
@@ -403,7 +457,6 @@ la_frontier_advance(LaFrontier *frontier, uint64 position)
 	frontier->is_served = is_read;
 	if (la_owner_is_valid(&frontier->owner))
 		position = la_frontier_tell(frontier, position);
-	distance = Min(distance, is_read ? la_owner_share() : LA_ADVICE_DISTANCE);
 
 	while (la_frontier_take(frontier, position, distance, &from, &until))
 		la_frontier_ask(frontier, is_read, from, until);
@@ -477,6 +530,6 @@ la_frontier_close(LaFrontier *frontier, uint64 position)
 	counters->blocks_used_total = counters->blocks_issued_total -
 		counters->blocks_wasted_total;
 	frontier->local_frontier = 0;
-	frontier->asked_until = 0;
+	frontier->asked_until = frontier->told_until = 0;
 	frontier->again_until = frontier->again_wasted = 0;
 }

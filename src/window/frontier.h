@@ -35,6 +35,7 @@ typedef struct LaFrontier
 	bool		may_begin;		/* this process begins the owner */
 
 	uint64		asked_until;	/* position behind the last block asked for */
+	uint64		told_until;		/* behind the last one the kernel was told of */
 	uint64		again_until;	/* before this, some was asked for in vain */
 	uint64		again_wasted;	/* of that, counted as wasted */
 	bool		is_served;		/* asked an owner, not the kernel, last */

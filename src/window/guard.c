@@ -366,8 +366,10 @@ la_guard_run(ResourceOwner owner, void (*body) (void *), void *arg)
 		la_guard_give_back(owner);
 
 		FlushErrorState();
-		strlcpy(la_last_error, edata->message, sizeof(la_last_error));
-		elog(DEBUG1, "look-ahead gave up: %s", edata->message);
+		/* An error need not have a message. */
+		strlcpy(la_last_error, edata->message ? edata->message :
+				"missing error text", sizeof(la_last_error));
+		elog(DEBUG1, "look-ahead gave up: %s", la_last_error);
 		FreeErrorData(edata);
 		ok = false;
 

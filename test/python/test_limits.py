@@ -233,8 +233,11 @@ def test_slots(own_cluster: NewCluster, server: Server) -> None:
             assert value(connection, owners) == 0
             # It asks again now.
             time.sleep(1.1)
-            second = rows(connection, f"FETCH {ROWS // 4} FROM c")
+            second = rows(connection, "FETCH 300 FROM c")
             assert value(connection, owners) == 1
+            # What workers were asked for is lost now, and not what the kernel was told.
+            connection.execute("SAVEPOINT s; ROLLBACK TO s")
+            assert value(connection, owners) == 0
             assert len(first + second + rows(connection, "FETCH ALL FROM c")) == ROWS
             connection.execute("COMMIT")
         # What the kernel was told is not asked for again.
@@ -242,6 +245,22 @@ def test_slots(own_cluster: NewCluster, server: Server) -> None:
         assert change.blocks_used == change.blocks_issued
         settle(connection)
         assert requests(connection) > before
+
+
+def test_a_share_that_is_too_small(own_cluster: NewCluster, server: Server) -> None:
+    """The kernel is advised for a scan that workers could not be well ahead of."""
+    need_followed_scans(server)
+    cluster = own_cluster({"pg_lookahead.ring_size": "1MB", "pg_lookahead.io_workers": "2"})
+    with connect(cluster) as connection:
+        script(connection, SETUP)
+        scanning(connection)
+        blocks = value(connection, "SELECT pg_relation_size('limited') / 8192")
+        before = requests(connection)
+        cold(connection, "limited")
+        with gained(connection) as change:
+            assert len(rows(connection, "SELECT a, filler FROM limited")) == ROWS
+        assert blocks / 2 < change.blocks_used == change.blocks_issued <= blocks
+        assert requests(connection) == before
 
 
 def test_slots_of_a_session(own_cluster: NewCluster, server: Server) -> None:
