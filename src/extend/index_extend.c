@@ -137,7 +137,7 @@ static bool la_may_put_off = false;
 static struct
 {
 	Oid			created;		/* the index that was made last */
-	Oid			index;			/* that space is made for */
+	Oid			index;			/* that space is made for, or was to be */
 	RelFileLocator locator;
 	BackgroundWorkerHandle *worker; /* NULL: none was started */
 	int			level;			/* la_index_builds when it was started */
@@ -445,7 +445,8 @@ la_index_planned(Oid table)
 	if (index == NULL)
 		return;
 	is_of_table = index->rd_index != NULL && index->rd_index->indrelid == table;
-	is_begun = la_build.worker != NULL && la_build.index == relid &&
+	/* Nor again if it got no worker: a plan may come for each row. */
+	is_begun = la_build.index == relid &&
 		RelFileLocatorEquals(*la_rel_locator(index), la_build.locator);
 	RelationClose(index);
 	if (!is_of_table || is_begun)

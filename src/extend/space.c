@@ -108,17 +108,26 @@ typedef struct LaSpaceRun
 	BlockNumber end;			/* of what was added and is known of; 0:
 								 * nothing was to be added */
 	bool		may_be_used;	/* to be returned, but for what is used */
+	bool		is_cramped;		/* this process has hardly a buffer for them */
 	LaSpace		space;
 } LaSpaceRun;
 
 /*
- * Something has failed.  The session leaves all tables to the server for a
- * while.
+ * The session leaves all tables to the server for a while.
+ */
+static void
+la_space_put_off(void)
+{
+	la_retry_ns = la_wall_ns() + LA_RETRY_NS;
+}
+
+/*
+ * Something has failed.
  */
 void
 la_space_failed(void)
 {
-	la_retry_ns = la_wall_ns() + LA_RETRY_NS;
+	la_space_put_off();
 	la_extend_count(&(LaExtendCounters) {.errors_total = 1});
 }
 
@@ -194,14 +203,14 @@ la_add_pages(LaSpaceRun *run)
 	{
 		Buffer		buffers[LA_EXTEND_MAX_BUFFERS];
 		BlockNumber first;
+		uint32		asked = Min(left, LA_EXTEND_MAX_BUFFERS);
 		uint32		got;
 
 		/* What is kept is not in the map yet. */
 		if (!run->request.keep)
 			CHECK_FOR_INTERRUPTS();
 		first = ExtendBufferedRelBy(BMR_REL(rel), MAIN_FORKNUM,
-									run->request.ring, 0,
-									Min(left, LA_EXTEND_MAX_BUFFERS),
+									run->request.ring, 0, asked,
 									buffers, &got);
 		for (uint32 i = 0; i < got; i++)
 			ReleaseBuffer(buffers[i]);
@@ -227,6 +236,7 @@ la_add_pages(LaSpaceRun *run)
 		run->end = last + 1;
 
 		left -= Min(left, got);
+		run->is_cramped = got < Min(asked, LA_FEW_PAGES);
 		if (got < LA_FEW_PAGES ||
 			(run->space.npages >= LA_EXTEND_MIN_BLOCKS && left > 0 &&
 			 !la_end_is_free(rel)))
@@ -473,6 +483,9 @@ la_space_add(Relation rel, BlockNumber nblocks, const LaSpaceRequest *request,
 #endif
 	}
 
+	/* So it would be at each page, and dearer than to leave it. */
+	if (run.is_cramped)
+		la_space_put_off();
 	if (run.space.busy)
 		la_extend_count(&(LaExtendCounters) {.busy_total = 1});
 	if (run.space.npages > 0)

@@ -31,6 +31,7 @@ from extend_support import (
     answer,
     cluster_with_source,
     counters,
+    new_session,
     grows,
     odd_files,
     off,
@@ -286,6 +287,31 @@ def test_the_last_space_is_left(own_cluster: NewCluster) -> None:
     finally:
         cluster.stop()
         subprocess.run(["umount", str(small)], check=True)
+
+
+@pytest.mark.parametrize("load", ["INSERT INTO filled SELECT * FROM source", "COPY"])
+def test_hardly_a_buffer_for_each_process(
+    own_cluster: NewCluster, server: Server, load: str
+) -> None:
+    """Where a process may pin so few that pages come one by one, the table is left alone."""
+    if server.major < 16:
+        pytest.skip("before 16 pages are made in shared buffers one by one anyway")
+    cluster = cluster_with_source(
+        own_cluster, settings={"shared_buffers": "4MB", "max_connections": "200"}
+    )
+    if load == "COPY":
+        load = f"COPY filled FROM '{cluster.dir}/source.copy'"
+    with new_session(cluster) as connection:
+        connection.execute("CREATE TABLE filled AS SELECT * FROM source")
+        before = counters(connection)
+        connection.execute(load)
+        after = counters(connection)
+        assert after["errors"] == before["errors"] == 0
+        # Once for the first of the two statements, which was a moment ago.
+        assert after["extensions"] <= 1
+        assert after["added"] <= 3
+        assert pages(connection, "filled").lost == 0
+    cluster.close()
 
 
 def test_part_of_the_space(own_cluster: NewCluster) -> None:
