@@ -80,8 +80,8 @@ typedef enum LaMethodId
 extern bool la_bitmapscan;
 extern bool la_enabled;
 extern int	la_heap_extend_size;	/* blocks, 0: off */
-extern int	la_index_extend_size;	/* blocks, 0: off */
 extern char *la_index_access_methods;	/* names, separated by commas */
+extern int	la_index_extend_size;	/* blocks, 0: off */
 extern bool la_leafscan;
 extern bool la_seqscan;
 extern bool la_maintenance;

@@ -432,6 +432,7 @@ void
 la_index_planned(Oid table)
 {
 	Relation	index;
+	RelFileLocator locator;
 	bool		is_of_table;
 	bool		is_begun;
 	Oid			relid;
@@ -445,14 +446,17 @@ la_index_planned(Oid table)
 	if (index == NULL)
 		return;
 	is_of_table = index->rd_index != NULL && index->rd_index->indrelid == table;
-	/* Nor again if it got no worker: a plan may come for each row. */
+	/* Once, whatever comes of it: there may be a plan for each row. */
+	locator = *la_rel_locator(index);
 	is_begun = la_build.index == relid &&
-		RelFileLocatorEquals(*la_rel_locator(index), la_build.locator);
+		RelFileLocatorEquals(locator, la_build.locator);
 	RelationClose(index);
 	if (!is_of_table || is_begun)
 		return;
 	la_build.created = InvalidOid;
 	la_index_build_end();		/* of the one before */
+	la_build.index = relid;
+	la_build.locator = locator;
 	if (la_is_large(table))
 		la_index_build_begin(relid);
 }

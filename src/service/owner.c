@@ -186,8 +186,8 @@ la_owner_may_ask(LaOwnerRef *ref)
 /*
  * There is no slot.  Count the scan, unless that costs it little: the kernel is
  * advised for those with a window (index scans, leaf pages, bitmaps).  So it is
- * for sequential scans, which have to copy themselves, though.  Nor are those
- * counted that ask again when they begin.
+ * for sequential scans that wait, which have to copy themselves, though.  Nor
+ * are those counted that ask again when they begin.
  */
 static void
 la_owner_refused(LaOwnerRef *ref, const LaTarget *target, bool is_reserved)
@@ -356,7 +356,7 @@ la_owner_end_all(void)
  * The blocks that one owner may have ahead of it, so that none is pushed out of
  * the workers' rings before its owner comes to it.  Who has not moved for
  * protect_time is not counted: its blocks are protected no longer.  Nor is who
- * has nothing read.  Index scans need little, and may not take all from those
+ * never has any read.  Index scans need little, and may not take all from those
  * who gain by being far ahead.
  */
 int

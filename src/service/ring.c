@@ -20,7 +20,8 @@
  * A ring knows its buffers by number and would overwrite such pages, or share
  * the buffers with another ring for good.  So what was read into each is noted,
  * and before a worker goes on that had nothing to do for a while, some are
- * looked at.  If too many are strangers' there is a new ring.
+ * looked at.  If too many are strangers' there is a new ring; while it fills,
+ * what is left of the old one is in shared buffers, too, and unprotected.
  *
  * Copyright (c) 2026, the pg_lookahead authors
  *
@@ -195,9 +196,10 @@ la_ring_next(LaRing *ring, int nblocks)
 /*
  * Count what was read since so many blocks had been read by this process.  What
  * another was first to read is a hit; not on 17, where the server counts it for
- * both, and on 18 what is read in two parts counts twice in part.
+ * both, and on 18 what is read in two parts counts twice in part.  Returns
+ * whether something was.
  */
-static inline void
+static inline bool
 la_count_read(LaRange *range, int64 before)
 {
 	int			nblocks = (int) (pgBufferUsage.shared_blks_read - before);
@@ -205,6 +207,7 @@ la_count_read(LaRange *range, int64 before)
 	range->nread += nblocks;
 	if (nblocks > 0)
 		range->nreads++;
+	return nblocks > 0;
 }
 
 #if LA_HAVE_READ_BUFFERS
@@ -236,16 +239,18 @@ la_read_range(LaRing *ring, LaRange *range)
 		int			n = Min(range->nblocks - range->done, (int) most);
 		int			wanted = n;
 		int64		before = pgBufferUsage.shared_blks_read;
+		bool		is_ours;
 
 		/* The part that was split off has to be read first. */
 		if (buffers[0] == InvalidBuffer && !la_is_wanted(range->owner))
 			return;
 		if (StartReadBuffers(&read, buffers, range->first + range->done, &n, 0))
 			WaitReadBuffers(&read);
-		la_count_read(range, before);
+		is_ours = la_count_read(range, before);
 		for (int i = 0; i < n; i++)
 		{
-			la_ring_note(ring, buffers[i]);
+			if (is_ours)
+				la_ring_note(ring, buffers[i]);
 			ReleaseBuffer(buffers[i]);
 		}
 
@@ -280,9 +285,9 @@ la_read_range(LaRing *ring, LaRange *range)
 										   range->first + range->done,
 										   RBM_NORMAL, la_ring_next(ring, 1),
 										   permanent);
-		la_ring_note(ring, buffer);
+		if (la_count_read(range, before))
+			la_ring_note(ring, buffer);
 		ReleaseBuffer(buffer);
-		la_count_read(range, before);
 		range->done++;
 	}
 }

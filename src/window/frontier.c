@@ -111,7 +111,7 @@ la_frontier_open(LaFrontier *frontier, Relation rel, const LaMethod *method,
 	frontier->local_frontier = 0;
 	frontier->asked_until = frontier->told_until = 0;
 	frontier->again_until = frontier->again_wasted = 0;
-	frontier->is_served = false;
+	frontier->asked_generation = 0;
 	frontier->handed_out = handed_out;
 	frontier->end = nblocks;
 	frontier->distance = LA_FIRST_STEPS * LA_STEP_BLOCKS;
@@ -243,7 +243,10 @@ la_frontier_ask(LaFrontier *frontier, bool is_read, uint64 from, uint64 until)
 
 	/* The leader may have a lock that keeps the service out. */
 	if (is_read && !frontier->owner.owner->target.advise_only)
+	{
 		asked = la_owner_ask(&frontier->owner, first, n, until);
+		frontier->asked_generation = frontier->owner.generation;
+	}
 	else
 	{
 		la_file_advise(RelationGetSmgr(frontier->rel), MAIN_FORKNUM, first, n);
@@ -366,12 +369,14 @@ la_frontier_restart(LaFrontier *frontier, uint64 position)
 	frontier->again_wasted += ahead;
 	frontier->again_until = Max(frontier->again_until, frontier->asked_until);
 	frontier->asked_until = base;
+	frontier->asked_generation = 0;
 	la_frontier_set(frontier, base);
 }
 
 /*
- * A serial scan that has stood still for longer than its blocks are protected:
- * is what was read for it lost?
+ * Is what workers were asked for by a serial scan lost?  It is void if that was
+ * another owner, and may be gone from shared buffers if the scan has stood
+ * still for longer than it is protected.
  */
 static void
 la_frontier_recover(LaFrontier *frontier, uint64 position)
@@ -382,7 +387,15 @@ la_frontier_recover(LaFrontier *frontier, uint64 position)
 	uint64		reached = Min(frontier->local_frontier, frontier->asked_until);
 	uint64		seen;
 
-	if (frontier->key != 0 || reached <= base ||
+	if (frontier->key != 0 || frontier->asked_generation == 0)
+		return;
+	if (!la_owner_is_valid(&frontier->owner) ||
+		frontier->owner.generation != frontier->asked_generation)
+	{
+		la_frontier_restart(frontier, position);
+		return;
+	}
+	if (reached <= base ||
 		pg_atomic_read_u64(&owner->moved_us) + protect_us >= la_now_us())
 		return;
 	/* The next ones may have been read by the scan, several at a time. */
@@ -449,14 +462,14 @@ la_frontier_advance(LaFrontier *frontier, uint64 position)
 		la_owner_is_valid(&frontier->owner))
 		la_frontier_share(frontier);
 
-	/* What the owner before this one was asked for is void. */
-	if (frontier->key == 0 && frontier->is_served && !had_owner)
-		la_frontier_restart(frontier, position);
-	else if (is_read)
-		la_frontier_recover(frontier, position);
-	frontier->is_served = is_read;
+	la_frontier_recover(frontier, position);
 	if (la_owner_is_valid(&frontier->owner))
+	{
+		/* The kernel may have been told of some before it had one. */
+		if (frontier->key == 0)
+			la_frontier_set(frontier, frontier->local_frontier);
 		position = la_frontier_tell(frontier, position);
+	}
 
 	while (la_frontier_take(frontier, position, distance, &from, &until))
 		la_frontier_ask(frontier, is_read, from, until);

@@ -38,7 +38,8 @@ typedef struct LaFrontier
 	uint64		told_until;		/* behind the last one the kernel was told of */
 	uint64		again_until;	/* before this, some was asked for in vain */
 	uint64		again_wasted;	/* of that, counted as wasted */
-	bool		is_served;		/* asked an owner, not the kernel, last */
+	uint32		asked_generation;	/* of the owner that was asked last, while
+									 * that may be outstanding; or 0 */
 	uint64		local_frontier; /* of a serial scan, or without an owner */
 
 	uint64		end;			/* position that the scan is not expected to

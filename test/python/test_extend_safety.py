@@ -302,14 +302,15 @@ def test_hardly_a_buffer_for_each_process(
     if load == "COPY":
         load = f"COPY filled FROM '{cluster.dir}/source.copy'"
     with new_session(cluster) as connection:
-        connection.execute("CREATE TABLE filled AS SELECT * FROM source")
-        before = counters(connection)
+        with connect(cluster) as other:
+            other.execute("CREATE TABLE filled AS SELECT * FROM source")
+        begun = time.monotonic()
         connection.execute(load)
-        after = counters(connection)
-        assert after["errors"] == before["errors"] == 0
-        # Once for the first of the two statements, which was a moment ago.
-        assert after["extensions"] <= 1
-        assert after["added"] <= 3
+        times = 1 + (time.monotonic() - begun) // 10
+        found = counters(connection)
+        assert found["errors"] == 0
+        assert 1 <= found["extensions"] <= times
+        assert found["added"] <= 3 * times
         assert pages(connection, "filled").lost == 0
     cluster.close()
 

@@ -18,6 +18,7 @@ from support import (
     require_node,
     rows,
     script,
+    settings,
     use,
     value,
 )
@@ -29,6 +30,7 @@ CREATE FUNCTION la_index_am_handler(internal) RETURNS index_am_handler
   AS 'la_index_am' LANGUAGE C;
 CREATE FUNCTION la_index_am_scans() RETURNS int AS 'la_index_am' LANGUAGE C;
 CREATE FUNCTION la_index_am_incomplete() RETURNS int AS 'la_index_am' LANGUAGE C;
+CREATE FUNCTION la_index_am_fail(boolean) RETURNS void AS 'la_index_am' LANGUAGE C;
 CREATE ACCESS METHOD counted TYPE INDEX HANDLER la_index_am_handler;
 CREATE OPERATOR CLASS counted_ops DEFAULT FOR TYPE box USING counted
   AS OPERATOR 8 <@,
@@ -48,19 +50,25 @@ ANSWER = [(ROWS, ROWS * 100)]
 SETTING = "pg_lookahead.index_access_methods"
 
 
+CLEAN_UP = """
+DROP TABLE IF EXISTS counted;
+DROP ACCESS METHOD IF EXISTS counted CASCADE;
+DROP FUNCTION IF EXISTS la_index_am_handler;
+DROP FUNCTION IF EXISTS la_index_am_scans;
+DROP FUNCTION IF EXISTS la_index_am_incomplete;
+DROP FUNCTION IF EXISTS la_index_am_fail
+"""
+
+
 @pytest.fixture
 def connection(cluster: Cluster) -> Iterator[Connection]:
     with connect(cluster) as other:
-        script(other, SETUP)
-    with connect(cluster) as connection:
-        yield connection
-    with connect(cluster) as other:
-        script(
-            other,
-            "DROP TABLE counted; DROP ACCESS METHOD counted CASCADE;"
-            " DROP FUNCTION la_index_am_handler; DROP FUNCTION la_index_am_scans;"
-            " DROP FUNCTION la_index_am_incomplete",
-        )
+        try:
+            script(other, SETUP)
+            with connect(cluster) as connection:
+                yield connection
+        finally:
+            script(other, CLEAN_UP)
 
 
 def scanned(connection: Connection) -> tuple[int, int, int]:
@@ -94,14 +102,26 @@ def test_strangers_are_left_alone(connection: Connection, variant: Variant) -> N
     assert scanned(connection) == (1, 0, 0)
 
 
-def test_who_may_say_so(connection: Connection, cluster: Cluster) -> None:
-    with pytest.raises(psycopg.errors.InvalidParameterValue) as failed:
-        connection.execute(f"SET {SETTING} = 'hnsw,,'")
-    assert failed.value.diag.message_detail == "List syntax is invalid."
-    connection.execute("CREATE ROLE counting")
-    try:
-        connection.execute("SET ROLE counting")
-        with pytest.raises(psycopg.errors.InsufficientPrivilege):
-            connection.execute(f"SET {SETTING} = 'counted'")
-    finally:
-        script(connection, "RESET ROLE; DROP ROLE counting")
+def test_an_error_without_a_message(connection: Connection, cluster: Cluster) -> None:
+    settings(connection, **INDEX_SCANS)
+    connection.execute(f"SET {SETTING} = counted")
+    require_node(connection, QUERY, "Index Scan", "counted_a")
+    value(connection, "SELECT la_index_am_fail(true)")
+    cold(connection, "counted")
+    with gained(connection) as change:
+        assert rows(connection, QUERY) == ANSWER
+    assert change.errors == 1
+
+
+def test_who_may_say_so(cluster: Cluster) -> None:
+    with connect(cluster) as connection:
+        with pytest.raises(psycopg.errors.InvalidParameterValue) as failed:
+            connection.execute(f"SET {SETTING} = 'hnsw,,'")
+        assert failed.value.diag.message_detail == "List syntax is invalid."
+        connection.execute("CREATE ROLE counting")
+        try:
+            connection.execute("SET ROLE counting")
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                connection.execute(f"SET {SETTING} = 'counted'")
+        finally:
+            script(connection, "RESET ROLE; DROP ROLE counting")

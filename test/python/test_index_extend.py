@@ -635,6 +635,16 @@ def test_no_worker_to_be_had(own_cluster: NewCluster) -> None:
         assert after["errors"] == before["errors"] + 1
         assert after["builds"] == before["builds"]
         assert value(connection, "SELECT count(*) FROM source WHERE a > 0") == MEDIUM_ROWS
+        # One that has the table planned for again and again asks once all the same.
+        connection.execute(
+            "CREATE FUNCTION planning(i int) RETURNS int LANGUAGE plpgsql IMMUTABLE AS"
+            " 'BEGIN EXECUTE ''SELECT a FROM public.source LIMIT 0''; RETURN i; END'"
+        )
+        before = counters(connection)
+        connection.execute(
+            "CREATE INDEX CONCURRENTLY planned ON source (planning(a)) WHERE a < 100"
+        )
+        assert counters(connection)["errors"] == before["errors"] + 1
 
 
 def test_crash(own_cluster: NewCluster) -> None:

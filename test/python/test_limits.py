@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 
 import pytest
@@ -11,7 +12,7 @@ from lookahead.cluster import Cluster
 from lookahead.servers import Server
 
 from conftest import NewCluster
-from seqscan_support import need_followed_scans, scanning
+from seqscan_support import PARALLEL, need_followed_scans, scanning
 from support import (
     INDEX_SCANS,
     Connection,
@@ -20,6 +21,7 @@ from support import (
     gained,
     connect,
     ice_cold,
+    plan_nodes,
     require_node,
     rows,
     script,
@@ -235,6 +237,7 @@ def test_slots(own_cluster: NewCluster, server: Server) -> None:
             time.sleep(1.1)
             second = rows(connection, "FETCH 300 FROM c")
             assert value(connection, owners) == 1
+            assert requests(connection) > before
             # What workers were asked for is lost now, and not what the kernel was told.
             connection.execute("SAVEPOINT s; ROLLBACK TO s")
             assert value(connection, owners) == 0
@@ -243,8 +246,45 @@ def test_slots(own_cluster: NewCluster, server: Server) -> None:
         # What the kernel was told is not asked for again.
         assert blocks / 2 < change.blocks_issued <= blocks
         assert change.blocks_used == change.blocks_issued
-        settle(connection)
-        assert requests(connection) > before
+
+
+def test_parallel_scan_that_gets_a_slot_late(own_cluster: NewCluster, server: Server) -> None:
+    """Its leader advises for all until then, and what it has asked for is not asked for again."""
+    need_followed_scans(server)
+    cluster = own_cluster({"pg_lookahead.io_workers": "2", "pg_lookahead.start_after": "0"})
+    owners = "SELECT count(*) FROM pg_stat_lookahead_owners"
+    issued = "SELECT blocks_issued, blocks_used FROM pg_stat_lookahead WHERE relname = 'limited'"
+    query = "SELECT count(*) FROM limited WHERE slow(a) IS NOT NULL"
+    with connect(cluster) as connection, ExitStack() as stack, ThreadPoolExecutor() as pool:
+        script(connection, SETUP)
+        connection.execute("CREATE TABLE held WITH (fillfactor = 20) AS SELECT * FROM limited")
+        connection.execute(
+            "CREATE FUNCTION slow(i int) RETURNS int LANGUAGE plpgsql PARALLEL SAFE AS $$"
+            " BEGIN IF i % 50 = 0 THEN PERFORM pg_sleep(0.03); END IF; RETURN i; END $$"
+        )
+        reader = stack.enter_context(connect(cluster))
+        scanning(reader, "auto", **PARALLEL)
+        assert any(n["Parallel Aware"] for n in plan_nodes(reader, query))
+        cold(connection, "limited")
+        holders = [stack.enter_context(connect(cluster)) for _ in range(4)]
+        for holder in holders:
+            scanning(holder)
+            holder.execute("BEGIN")
+        for i in range(SLOTS):
+            holder = holders[i % 4]
+            holder.execute(f"DECLARE c{i} CURSOR FOR SELECT a FROM held")
+            rows(holder, f"FETCH 600 FROM c{i}")
+        assert value(connection, owners) == SLOTS
+        connection.execute("SELECT pg_stat_lookahead_reset()")
+        reading = pool.submit(value, reader, query)
+        time.sleep(1)
+        for holder in holders:
+            holder.execute("COMMIT")
+        until(connection, f"(({owners}) = 1)")
+        assert reading.result() == ROWS
+        blocks = value(connection, "SELECT pg_relation_size('limited') / 8192")
+        [(asked, used)] = rows(connection, issued)
+        assert blocks / 2 < used == asked <= blocks
 
 
 def test_a_share_that_is_too_small(own_cluster: NewCluster, server: Server) -> None:
@@ -287,6 +327,43 @@ def test_slots_of_a_session(own_cluster: NewCluster, server: Server) -> None:
         assert dict(rows(connection, owners)) == {pids[0]: SLOTS // 2, pids[1]: 1}
         for i in (0, SLOTS // 2):
             assert rows(connection, f"FETCH ALL FROM c{i}") == without[1000:]
+
+
+def test_slots_of_windows(own_cluster: NewCluster, server: Server) -> None:
+    """Scans that may have all slots leave those that index scans may have to these."""
+    need_followed_scans(server)
+    cluster = own_cluster({"pg_lookahead.io_workers": "2", "pg_lookahead.start_after": "0"})
+    with connect(cluster) as connection, ExitStack() as stack:
+        script(connection, SETUP)
+        cold(connection, "limited")
+        sessions = [stack.enter_context(connect(cluster)) for _ in range(4)]
+        for i, holder in enumerate(sessions):
+            scanning(holder)
+            if i >= 2:
+                settings(holder, **INDEX_SCANS)
+            holder.execute("BEGIN")
+        for i in range(2 * SLOTS_OF_A_SESSION):
+            holder = sessions[i % 2]
+            holder.execute(f"DECLARE c{i} CURSOR FOR SELECT a FROM limited")
+            rows(holder, f"FETCH 600 FROM c{i}")
+        owners = "SELECT count(*) FROM pg_stat_lookahead_owners WHERE pid = %s"
+        sequential, windows = (
+            [value(connection, owners, (holder.info.backend_pid,)) for holder in some]
+            for some in (sessions[:2], sessions[2:])
+        )
+        assert (sequential, windows) == ([SLOTS_OF_A_SESSION] * 2, [0, 0])
+        for i in range(2 * SLOTS_OF_A_SESSION + 10):
+            holder = sessions[2 + i % 2]
+            query = f"SELECT a, filler FROM limited WHERE a > {i * 200} ORDER BY a"
+            if i == 0:
+                require_node(holder, query, "Index Scan", "limited_a")
+            holder.execute(f"DECLARE c{i} CURSOR FOR {query}")
+            assert rows(holder, f"FETCH 30 FROM c{i}")[0][0] == i * 200 + 1
+            settle(connection)
+        for holder in sessions[2:]:
+            assert value(connection, owners, (holder.info.backend_pid,)) == SLOTS_OF_A_SESSION
+        for holder in sessions:
+            holder.execute("COMMIT")
 
 
 # Scans of a session that look ahead at once.

@@ -433,6 +433,11 @@ def test_other_pages_stay(own_cluster: NewCluster, server: Server, reloads: bool
     cluster.close()
 
 
+def buffers_of(connection: Connection, table: str) -> set[int]:
+    found = "SELECT bufferid FROM pg_buffercache WHERE relfilenode = pg_relation_filenode(%s)"
+    return {buffer for (buffer,) in connection.execute(found, (table,))}
+
+
 def test_buffers_of_a_table_that_went(own_cluster: NewCluster, server: Server) -> None:
     """What a ring had is somebody else's after the table has gone, and stays so."""
     cluster = own_cluster({"shared_buffers": "16MB", "pg_lookahead.io_workers": "2"})
@@ -451,12 +456,15 @@ def test_buffers_of_a_table_that_went(own_cluster: NewCluster, server: Server) -
         script(connection, "VACUUM (FREEZE) long; VACUUM (FREEZE) heir; CHECKPOINT")
         blocks = blocks_of(connection, "heir")
         scanning(connection)
+        until(connection, "(SELECT count(pid) = 2 FROM pg_stat_lookahead_io)")
         ring = value(connection, "SELECT sum(ring_blocks) FROM pg_stat_lookahead_io")
-        until_served(connection)
-        for _ in range(2):
+        for is_used in (False, True):
+            had = buffers_of(connection, "long")
+            assert not is_used or len(had) > ring * 0.9
             # Buffers that are free are taken before any other, the last ones first.
             cold(connection, "heir", "long")
             assert value(connection, "SELECT count(f) FROM heir") == 480
+            assert not is_used or len(had & buffers_of(connection, "heir")) > ring / 2
             assert value(connection, there) == blocks
             time.sleep(0.5)
             expected = read_by_workers(connection) + ring

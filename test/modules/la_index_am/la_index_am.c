@@ -25,10 +25,12 @@ PG_MODULE_MAGIC;
 PG_FUNCTION_INFO_V1(la_index_am_handler);
 PG_FUNCTION_INFO_V1(la_index_am_scans);
 PG_FUNCTION_INFO_V1(la_index_am_incomplete);
+PG_FUNCTION_INFO_V1(la_index_am_fail);
 
 static int	open_scans;
 static int	most_scans;
 static int	incomplete_scans;
+static bool incomplete_fail;
 
 static IndexScanDesc
 la_counted_begin(Relation index, int nkeys, int norderbys)
@@ -41,7 +43,13 @@ la_counted_begin(Relation index, int nkeys, int norderbys)
 static bool
 la_counted_tuple(IndexScanDesc scan, ScanDirection direction)
 {
-	incomplete_scans += scan->xs_heapfetch == NULL;
+	if (scan->xs_heapfetch == NULL)
+	{
+		incomplete_scans++;
+		/* Legal, if not kind. */
+		if (incomplete_fail)
+			ereport(ERROR, errcode(ERRCODE_DATA_EXCEPTION));
+	}
 	return gistgettuple(scan, direction);
 }
 
@@ -85,4 +93,15 @@ Datum
 la_index_am_incomplete(PG_FUNCTION_ARGS)
 {
 	PG_RETURN_INT32(incomplete_scans);
+}
+
+/*
+ * la_index_am_fail(boolean) returns void: such a call raises an error, without
+ * a message, in this process from now on, or not any more.
+ */
+Datum
+la_index_am_fail(PG_FUNCTION_ARGS)
+{
+	incomplete_fail = PG_GETARG_BOOL(0);
+	PG_RETURN_VOID();
 }
