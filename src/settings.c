@@ -178,7 +178,7 @@ la_settings_define(void)
 							NULL, NULL, NULL);
 
 	DefineCustomStringVariable("pg_lookahead.index_access_methods",
-							   "Lists index access methods of other extensions that scans are looked ahead of.",
+							   "Sets the index access methods of other extensions whose scans are looked ahead of.",
 							   "Their indexes are scanned a second time beside the query's scan, "
 							   "which must not change what the query finds. The server's own "
 							   "access methods need not be listed.",
