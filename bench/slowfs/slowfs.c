@@ -24,8 +24,10 @@
  * At the end the numbers of requests are printed to standard error, and when
  * SIGUSR1 comes.
  *
- * Run as root it keeps owners as they are and serves everybody; otherwise it
- * serves its user and needs the program fusermount3.
+ * Run as root it serves everybody, with the kernel's checks, and becomes the
+ * owner of FOLDER once it is mounted: that user could have root follow a link
+ * there to any file.  So whatever is made belongs to them.  Otherwise it serves
+ * its user and needs the program fusermount3.
  *
  * Copyright (c) 2026, the pg_lookahead authors
  *
@@ -38,6 +40,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <fuse.h>
+#include <grp.h>
 #include <limits.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -53,7 +56,7 @@
 /* Requests that nobody waits for; the kernel's own limit is 12. */
 #define MOST_IN_FLIGHT	1024
 
-static char root[PATH_MAX];
+static int	folder;				/* FOLDER, opened */
 static long read_us = 0;
 static long write_us = 0;
 static long allocate_us = 0;
@@ -66,12 +69,12 @@ static atomic_long syncs;
 static atomic_long allocations;
 
 /*
- * The name below FOLDER of a name below MOUNTPOINT.
+ * The name below FOLDER, where we are, of a name below MOUNTPOINT.
  */
 static const char *
 real(char *buffer, const char *path)
 {
-	snprintf(buffer, PATH_MAX, "%s%s", root, path);
+	snprintf(buffer, PATH_MAX, ".%s", path);
 	return buffer;
 }
 
@@ -92,19 +95,6 @@ static int
 result(long outcome)
 {
 	return outcome < 0 ? -errno : (int) outcome;
-}
-
-/*
- * What was made belongs to whoever asked for it.
- */
-static int
-own(const char *name)
-{
-	const struct fuse_context *context = fuse_get_context();
-
-	if (geteuid() != 0)
-		return 0;
-	return result(lchown(name, context->uid, context->gid));
 }
 
 static int
@@ -134,9 +124,7 @@ slow_mkdir(const char *path, mode_t mode)
 {
 	char		name[PATH_MAX];
 
-	if (mkdir(real(name, path), mode) != 0)
-		return -errno;
-	return own(name);
+	return result(mkdir(real(name, path), mode));
 }
 
 static int
@@ -160,9 +148,7 @@ slow_symlink(const char *target, const char *path)
 {
 	char		name[PATH_MAX];
 
-	if (symlink(target, real(name, path)) != 0)
-		return -errno;
-	return own(name);
+	return result(symlink(target, real(name, path)));
 }
 
 static int
@@ -232,18 +218,11 @@ slow_create(const char *path, mode_t mode, struct fuse_file_info *info)
 {
 	char		name[PATH_MAX];
 	int			fd;
-	int			failure;
 
 	cost(&allocations, allocate_us);
 	fd = open(real(name, path), (info->flags & ~O_DIRECT) | O_CREAT, mode);
 	if (fd < 0)
 		return -errno;
-	failure = own(name);
-	if (failure != 0)
-	{
-		close(fd);
-		return failure;
-	}
 	info->fh = (uint64_t) fd;
 	return 0;
 }
@@ -346,9 +325,30 @@ slow_utimens(const char *path, const struct timespec times[2],
 							AT_SYMLINK_NOFOLLOW));
 }
 
+/*
+ * Go to FOLDER; if root, become its owner.  The folders above need not be open
+ * to that user.
+ */
+static void
+enter_folder(void)
+{
+	struct stat found;
+
+	if (fchdir(folder) == 0 && fstat(folder, &found) == 0 &&
+		(geteuid() != 0 ||
+		 (setgroups(0, NULL) == 0 &&
+		  setresgid(found.st_gid, found.st_gid, found.st_gid) == 0 &&
+		  setresuid(found.st_uid, found.st_uid, found.st_uid) == 0)))
+		return;
+	perror("slowfs: could not enter the folder as its owner");
+	_exit(1);
+}
+
 static void *
 slow_init(struct fuse_conn_info *connection, struct fuse_config *config)
 {
+	/* It is mounted, and no request has been served.  libfuse went to "/". */
+	enter_folder();
 	config->use_ino = 1;
 	config->attr_timeout = 60;
 	config->entry_timeout = 60;
@@ -440,7 +440,8 @@ main(int argc, char **argv)
 		}
 	if (argc - optind < 2 || argc - optind > 50)
 		usage();
-	if (realpath(argv[optind], root) == NULL)
+	folder = open(argv[optind], O_PATH | O_DIRECTORY | O_CLOEXEC);
+	if (folder < 0)
 	{
 		perror(argv[optind]);
 		return 1;

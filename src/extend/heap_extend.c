@@ -14,7 +14,7 @@
  *						->	8193 .. 8704 are added (4 MB), and are in the free
  *							space map
  *		target	8193, 8194, ... 8449: half of them are used
- *						->	8705 .. 8960 are added, so that 4 MB are ahead again
+ *						->	8705 .. 8961 are added, so that 4 MB are ahead again
  *		target	8450, 8451, ...
  *
  * The second step keeps sessions that fill one table from meeting where it

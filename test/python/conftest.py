@@ -9,7 +9,6 @@ with `new_cluster`.
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
@@ -138,9 +137,7 @@ def new_cluster(server: Server, template: Path) -> Iterator[NewCluster]:
     ) -> Cluster:
         cluster = Cluster(server, conf={**CONF, **(conf or {})}, preload=preload)
         made.append(cluster)
-        shutil.copytree(template, cluster.data)
-        privilege.give(cluster.data)
-        cluster.data.chmod(0o700)
+        privilege.copy_tree(template, cluster.data)
         if start:
             cluster.start()
             prepare(cluster)

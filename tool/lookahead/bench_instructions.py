@@ -198,8 +198,7 @@ def counted_server(server: Server, data: Path, place: str, *, preload: bool) -> 
     conf = {**CONF, "shared_buffers": SHARED_BUFFERS[place]}
     cluster = Cluster(server, conf=conf, preload=preload, start_seconds=START_SECONDS)
     cluster.wrapper = valgrind.counting_command(cluster.dir)
-    shutil.copytree(data, cluster.data)
-    privilege.give(cluster.data)
+    privilege.copy_tree(data, cluster.data)
     with cluster:
         yield Counted(cluster)
 

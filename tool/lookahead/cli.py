@@ -20,6 +20,7 @@ import typer
 
 from .errors import LookaheadError, UsageError
 from .signals import exit_on
+from .visit import clean_lines
 
 SUITES = ("regress", "isolation", "python", "tool", "core", "smoke")
 
@@ -205,5 +206,5 @@ def main() -> None:
         sys.exit(130)
     except (OSError, psycopg.Error) as error:
         # A full disk, a folder that is not ours to write to, a server that went away.
-        print(f"lookahead: {error}", file=sys.stderr)
+        print(f"lookahead: {clean_lines(error)}", file=sys.stderr)
         sys.exit(1)

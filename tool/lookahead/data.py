@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import hashlib
+import os
 import shutil
 import subprocess
 from collections.abc import Callable, Iterable, Iterator
@@ -137,6 +138,8 @@ class BenchData:
     def _take(home: Path) -> IO[str]:
         """Keep other runs out of a data directory for as long as we live."""
         lock = (home.parent / f"{home.name}.lock").open("w")
+        # Who may read it may lock it.
+        os.fchmod(lock.fileno(), 0o600)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:

@@ -19,7 +19,7 @@ from rich.markup import escape
 
 from .doctor_checks import NOTE, PROBLEM, WARNING, Finding, examine
 from .doctor_facts import CACHED_BELOW_US, Facts, collect
-from .visit import clean, connect
+from .visit import clean, clean_lines, connect
 
 STYLES = {PROBLEM: "bold red", WARNING: "yellow", NOTE: "cyan"}
 
@@ -40,14 +40,14 @@ def main(dsn: str | None, *, as_json: bool) -> int:
     try:
         connection = connect(dsn, "lookahead doctor")
     except (psycopg.OperationalError, psycopg.ProgrammingError) as error:
-        print(f"lookahead: could not connect: {str(error).strip()}", file=sys.stderr)
+        print(f"lookahead: could not connect: {clean_lines(error)}", file=sys.stderr)
         print(HOW_TO_CONNECT, file=sys.stderr)
         return 2
     with connection:
         try:
             facts = collect(connection)
         except psycopg.Error as error:
-            print(f"lookahead: could not examine: {str(error).strip()}", file=sys.stderr)
+            print(f"lookahead: could not examine: {clean_lines(error)}", file=sys.stderr)
             return 2
     findings = examine(facts)
     if as_json:

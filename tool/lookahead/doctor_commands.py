@@ -63,7 +63,7 @@ def restart(facts: Facts) -> str:
         # Who may not see the files may see what Debian calls the server after them.
         found = re.fullmatch(r"(\d+)/([^/]+)", facts.value("cluster_name") or "")
     if found:
-        return f"sudo pg_ctlcluster {found[1]} {found[2]} restart"
+        return f"sudo pg_ctlcluster {found[1]} {shlex.quote(found[2])} restart"
     folder = facts.value("data_directory")
     # The PostgreSQL project's packages for Red Hat: systemd would not know of pg_ctl's server.
     found = re.fullmatch(r"/var/lib/pgsql/(\d+)/data/?", folder or "")

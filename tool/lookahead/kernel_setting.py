@@ -117,7 +117,7 @@ class KernelSetting:
 
     def _take_note(self) -> IO[str]:
         """Open the note, and keep other runs from setting the same."""
-        folder = self._notes or paths.folder("lock")
+        folder = self._notes or paths.lock_folder()
         note = (folder / self._key).open("a+")
         try:
             fcntl.flock(note, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -102,10 +102,20 @@ def _make(place: Path) -> None:
     place.chmod(FOLDER_MODE)
 
 
+def lock_folder() -> Path:
+    """Return the folder of locks, which nobody else may enter.
+
+    Who may read a file may lock it, and so have our runs wait.
+    """
+    place = folder("lock")
+    place.chmod(0o700)
+    return place
+
+
 @contextlib.contextmanager
 def locked(name: str) -> Iterator[None]:
     """Hold a lock of this name; other runs of the tool wait for it."""
-    with (folder("lock") / f"{name}.lock").open("w") as file:
+    with (lock_folder() / f"{name}.lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 

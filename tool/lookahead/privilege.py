@@ -114,9 +114,20 @@ def give(place: Path) -> None:
     os.chown(place, account.uid, account.gid, follow_symlinks=False)
     if place.is_symlink():
         return
-    for parent, folders, files in os.walk(place):
+    # By descriptors: a folder that is theirs by now may become a link meanwhile.
+    for _, folders, files, opened in os.fwalk(place):
         for name in (*folders, *files):
-            os.chown(Path(parent) / name, account.uid, account.gid, follow_symlinks=False)
+            os.chown(name, account.uid, account.gid, dir_fd=opened, follow_symlinks=False)
+
+
+def copy_tree(source: Path, target: Path) -> None:
+    """Copy a folder of the unprivileged user's to a new one in another of theirs.
+
+    As that user: root would follow links in it, and give away what they point to.
+    """
+    done = run(["cp", "-a", "--", source, target], cwd=Path("/"), stderr=subprocess.PIPE)
+    if done.returncode:
+        raise LookaheadError(f"{source} cannot be copied: {done.stderr.strip()}")
 
 
 def write(place: Path, text: str, *, append: bool = False, mode: int = 0o600) -> None:

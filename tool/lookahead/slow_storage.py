@@ -89,7 +89,9 @@ def mounted(
         *(["-E", str(failing_reads)] if failing_reads else []),
         str(behind), str(place),
     ]  # fmt: skip
-    output = (folder / "slowfs.log").open("w")
+    # The folder above may be the servers' user's, who could have put a link there.
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
+    output = os.fdopen(os.open(folder / "slowfs.log", flags, 0o644), "w")
     process = subprocess.Popen(command, stdout=output, stderr=output, start_new_session=True)
     try:
         end = time.monotonic() + PATIENCE_SECONDS

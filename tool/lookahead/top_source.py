@@ -32,7 +32,7 @@ from .top_sample import (
     Server,
     availability,
 )
-from .visit import Connection, connect
+from .visit import Connection, clean, connect
 
 SQL_FOLDER = Path(__file__).parent / "sql"
 
@@ -50,7 +50,7 @@ def load(name: str) -> str:
 
 
 def in_one_line(error: BaseException) -> str:
-    return " ".join(str(error).split())
+    return clean(" ".join(str(error).split()))
 
 
 class Source:

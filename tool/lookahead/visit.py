@@ -58,3 +58,8 @@ def connect(dsn: str | None, name: str) -> Connection:
 def clean(text: str) -> str:
     """Replace what would control the terminal: names and queries may hold anything."""
     return "".join(c if c.isprintable() else "?" for c in text)
+
+
+def clean_lines(error: BaseException) -> str:
+    """The same of the lines of a message, which a server may have written."""
+    return "\n".join(clean(line) for line in str(error).strip().splitlines())

@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Callable, Iterator
 
+import psycopg
 import pytest
 from decoys import decoys
 
@@ -14,7 +15,7 @@ from lookahead.cluster import Cluster
 from lookahead.doctor_checks import examine
 from lookahead.doctor_facts import Facts
 from lookahead.servers import Server
-from lookahead.visit import connect
+from lookahead.visit import clean_lines, connect
 
 
 def facts_of(dsn: str) -> Facts:
@@ -155,6 +156,11 @@ def test_not_loaded(embedded: Server, plain: Cluster, capsys: pytest.CaptureFixt
 def test_no_connection(dsn: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert doctor.main(dsn, as_json=False) == 2
     assert "could not connect" in capsys.readouterr().err
+
+
+def test_what_a_server_says_does_not_control_the_terminal() -> None:
+    error = psycopg.OperationalError("FATAL:  no\x1b[2J\n  second line\r\x07\n")
+    assert clean_lines(error) == "FATAL:  no?[2J\n  second line\n?"
 
 
 def test_database_without_an_encoding(ours: Cluster, capsys: pytest.CaptureFixture[str]) -> None:

@@ -244,6 +244,8 @@ def test_restart_where_the_folder_is_hidden() -> None:
         ("PostgreSQL 18.6 (Debian 18.6-1) on x86_64", "18/main", "sudo pg_ctlcluster 18 main"),
         ("PostgreSQL 18.6 (Debian 18.6-1) on x86_64", "shop", "pg_ctl"),
         ("PostgreSQL 18.6 on x86_64", "18/main", "pg_ctl"),
+        # It is there to be copied to a shell.
+        ("PostgreSQL 18.6 (Debian 18.6-1)", "18/a;b", "sudo pg_ctlcluster 18 'a;b'"),
     ],
 )
 def test_restart_where_only_debians_name_is_seen(build: str, name: str, expected: str) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from lookahead import paths, slow_storage
+from lookahead import paths, privilege, slow_storage
 from lookahead.errors import LookaheadError
 
 MOUNT = """
@@ -49,6 +49,35 @@ def killed(tmp_path: Path) -> Path:
     process.wait()
     process.stdout.close()
     return tmp_path
+
+
+def test_links_behind_it_lead_root_nowhere(tmp_path: Path) -> None:
+    """Whom the folder behind belongs to gets no more by it than that user may."""
+    account = privilege.unprivileged()
+    if account is None or slow_storage.why_not():
+        pytest.skip("only for root, with FUSE")
+    secret = tmp_path / "secret"
+    secret.write_text("secret")
+    secret.chmod(0o600)
+    behind = tmp_path / "behind"
+    behind.mkdir()
+    (behind / "file").write_text("plain")
+    privilege.give(behind)
+    tmp_path.chmod(0o755)
+    with slow_storage.mounted(
+        tmp_path / "below", read_us=0, write_us=0, allocate_us=0, behind=behind, log=print
+    ) as place:
+        assert (place / "file").stat().st_uid == account.uid
+        (behind / "file").unlink()
+        (behind / "file").symlink_to(secret)
+        # For the kernel it is still a file of that user's.
+        with pytest.raises(PermissionError):
+            (place / "file").chmod(0o4755)
+        with pytest.raises(PermissionError):
+            (place / "file").read_text()
+        (place / "made").write_text("by root")
+        assert (behind / "made").stat().st_uid == account.uid
+    assert (secret.stat().st_mode & 0o7777, secret.read_text()) == (0o600, "secret")
 
 
 def programs(folder: Path) -> list[int]:
