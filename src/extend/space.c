@@ -70,6 +70,9 @@
 /* After this few pages in one call there is nothing to win by another. */
 #define LA_FEW_PAGES	4
 
+/* What the server takes off a process' share; see LimitAdditionalPins(). */
+#define LA_RESERVED_PINS	8
+
 /*
  * Pages that are looked up to see whether a table has room elsewhere.  If a
  * twentieth of its pages has, 96 of 100 times one of them is found; what is
@@ -108,27 +111,32 @@ typedef struct LaSpaceRun
 	BlockNumber end;			/* of what was added and is known of; 0:
 								 * nothing was to be added */
 	bool		may_be_used;	/* to be returned, but for what is used */
-	bool		is_cramped;		/* this process has hardly a buffer for them */
 	LaSpace		space;
 } LaSpaceRun;
 
 /*
- * The session leaves all tables to the server for a while.
- */
-static void
-la_space_put_off(void)
-{
-	la_retry_ns = la_wall_ns() + LA_RETRY_NS;
-}
-
-/*
- * Something has failed.
+ * Something has failed.  The session leaves all tables to the server for a
+ * while.
  */
 void
 la_space_failed(void)
 {
-	la_space_put_off();
+	la_retry_ns = la_wall_ns() + LA_RETRY_NS;
 	la_extend_count(&(LaExtendCounters) {.errors_total = 1});
+}
+
+/*
+ * Has a process the buffers to add several pages at a time?  From 16 on the
+ * server hands them to it, but leaves every process its share.  With one or
+ * two pages for each call that would be dearer than to leave it.  What scans
+ * of the statement have pinned at this moment does not count: it passes.
+ */
+static inline bool
+la_has_buffers(void)
+{
+	return !LA_HAVE_EXTEND_BY ||
+		NBuffers / (MaxBackends + NUM_AUXILIARY_PROCS) >=
+		LA_RESERVED_PINS + LA_FEW_PAGES;
 }
 
 /*
@@ -137,7 +145,8 @@ la_space_failed(void)
 bool
 la_space_is_possible(void)
 {
-	return la_guard_is_possible() && la_wall_ns() >= la_retry_ns;
+	return la_guard_is_possible() && la_wall_ns() >= la_retry_ns &&
+		la_has_buffers();
 }
 
 /*
@@ -203,14 +212,14 @@ la_add_pages(LaSpaceRun *run)
 	{
 		Buffer		buffers[LA_EXTEND_MAX_BUFFERS];
 		BlockNumber first;
-		uint32		asked = Min(left, LA_EXTEND_MAX_BUFFERS);
 		uint32		got;
 
 		/* What is kept is not in the map yet. */
 		if (!run->request.keep)
 			CHECK_FOR_INTERRUPTS();
 		first = ExtendBufferedRelBy(BMR_REL(rel), MAIN_FORKNUM,
-									run->request.ring, 0, asked,
+									run->request.ring, 0,
+									Min(left, LA_EXTEND_MAX_BUFFERS),
 									buffers, &got);
 		for (uint32 i = 0; i < got; i++)
 			ReleaseBuffer(buffers[i]);
@@ -236,7 +245,6 @@ la_add_pages(LaSpaceRun *run)
 		run->end = last + 1;
 
 		left -= Min(left, got);
-		run->is_cramped = got < Min(asked, LA_FEW_PAGES);
 		if (got < LA_FEW_PAGES ||
 			(run->space.npages >= LA_EXTEND_MIN_BLOCKS && left > 0 &&
 			 !la_end_is_free(rel)))
@@ -483,9 +491,6 @@ la_space_add(Relation rel, BlockNumber nblocks, const LaSpaceRequest *request,
 #endif
 	}
 
-	/* So it would be at each page, and dearer than to leave it. */
-	if (run.is_cramped)
-		la_space_put_off();
 	if (run.space.busy)
 		la_extend_count(&(LaExtendCounters) {.busy_total = 1});
 	if (run.space.npages > 0)

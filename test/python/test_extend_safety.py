@@ -302,16 +302,17 @@ def test_hardly_a_buffer_for_each_process(
     if load == "COPY":
         load = f"COPY filled FROM '{cluster.dir}/source.copy'"
     with new_session(cluster) as connection:
-        with connect(cluster) as other:
-            other.execute("CREATE TABLE filled AS SELECT * FROM source")
-        begun = time.monotonic()
+        connection.execute("CREATE TABLE filled AS SELECT * FROM source")
         connection.execute(load)
-        times = 1 + (time.monotonic() - begun) // 10
         found = counters(connection)
-        assert found["errors"] == 0
-        assert 1 <= found["extensions"] <= times
-        assert found["added"] <= 3 * times
-        assert pages(connection, "filled").lost == 0
+        assert (found["extensions"], found["added"], found["errors"]) == (0, 0, 0)
+    cluster.stop()
+    privilege.write(cluster.data / "postgresql.auto.conf", "shared_buffers = 64MB\n", append=True)
+    cluster.start()
+    with new_session(cluster) as connection:
+        connection.execute("CREATE TABLE filled AS SELECT * FROM source")
+        with grows(connection):
+            connection.execute(load)
     cluster.close()
 
 
@@ -503,7 +504,11 @@ def test_added_pages_that_cannot_be_read(own_cluster: NewCluster, server: Server
 
     Before that the pages are beyond shared buffers, which are few.
     """
-    cluster = cluster_with_source(own_cluster, settings={"shared_buffers": "1MB"})
+    few = {"shared_buffers": "1MB"}
+    if server.major >= 16:
+        # With fewer for each process nothing is added.
+        few = {"shared_buffers": "8MB", "max_connections": "5", "max_wal_senders": "0"}
+    cluster = cluster_with_source(own_cluster, settings=few)
     failing = cluster.dir / "failing"
     with slow_tablespace(cluster, failing_reads=failing), LogWatch(cluster):
         with connect(cluster) as connection:
