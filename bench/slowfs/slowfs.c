@@ -26,8 +26,10 @@
  *
  * Run as root it serves everybody, with the kernel's checks, and becomes the
  * owner of FOLDER once it is mounted: that user could have root follow a link
- * there to any file.  So whatever is made belongs to them.  Otherwise it serves
- * its user and needs the program fusermount3.
+ * there to any file.  So whatever is made belongs to them: let FOLDER be the
+ * servers' user's.  It cannot unmount then, if it is ended otherwise than by
+ * umount.  Run by somebody else it serves its user and needs the program
+ * fusermount3.
  *
  * Copyright (c) 2026, the pg_lookahead authors
  *
@@ -334,11 +336,12 @@ enter_folder(void)
 {
 	struct stat found;
 
-	if (fchdir(folder) == 0 && fstat(folder, &found) == 0 &&
+	if (fstat(folder, &found) == 0 &&
 		(geteuid() != 0 ||
 		 (setgroups(0, NULL) == 0 &&
 		  setresgid(found.st_gid, found.st_gid, found.st_gid) == 0 &&
-		  setresuid(found.st_uid, found.st_uid, found.st_uid) == 0)))
+		  setresuid(found.st_uid, found.st_uid, found.st_uid) == 0)) &&
+		fchdir(folder) == 0)
 		return;
 	perror("slowfs: could not enter the folder as its owner");
 	_exit(1);

@@ -137,8 +137,9 @@ class BenchData:
     @staticmethod
     def _take(home: Path) -> IO[str]:
         """Keep other runs out of a data directory for as long as we live."""
-        lock = (home.parent / f"{home.name}.lock").open("w")
         # Who may read it may lock it.
+        name = home.parent / f"{home.name}.lock"
+        lock = os.fdopen(os.open(name, os.O_WRONLY | os.O_CREAT, 0o600), "w")
         os.fchmod(lock.fileno(), 0o600)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -24,6 +24,7 @@ import contextlib
 import fcntl
 import os
 import shutil
+import stat
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -105,10 +106,17 @@ def _make(place: Path) -> None:
 def lock_folder() -> Path:
     """Return the folder of locks, which nobody else may enter.
 
-    Who may read a file may lock it, and so have our runs wait.
+    Who may read a file may lock it, and so have our runs wait.  A cache is one user's.
     """
     place = folder("lock")
-    place.chmod(0o700)
+    if stat.S_IMODE(place.stat().st_mode) != 0o700:
+        try:
+            place.chmod(0o700)
+        except OSError as error:
+            raise LookaheadError(
+                f"{place} cannot be closed to others: {error.strerror}\n"
+                "Set LOOKAHEAD_CACHE to a folder of your own, on a file system that has modes."
+            ) from error
     return place
 
 

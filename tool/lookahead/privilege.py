@@ -125,7 +125,7 @@ def copy_tree(source: Path, target: Path) -> None:
 
     As that user: root would follow links in it, and give away what they point to.
     """
-    done = run(["cp", "-a", "--", source, target], cwd=Path("/"), stderr=subprocess.PIPE)
+    done = run(["cp", "-a", "-T", "--", source, target], cwd=Path("/"), stderr=subprocess.PIPE)
     if done.returncode:
         raise LookaheadError(f"{source} cannot be copied: {done.stderr.strip()}")
 

@@ -89,15 +89,18 @@ def mounted(
         *(["-E", str(failing_reads)] if failing_reads else []),
         str(behind), str(place),
     ]  # fmt: skip
-    # The folder above may be the servers' user's, who could have put a link there.
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
-    output = os.fdopen(os.open(folder / "slowfs.log", flags, 0o644), "w")
+    # The folder above may be the servers' user's, who could have put anything there.
+    said = folder / "slowfs.log"
+    said.unlink(missing_ok=True)
+    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+    output = os.fdopen(os.open(said, flags, 0o644), "r+")
     process = subprocess.Popen(command, stdout=output, stderr=output, start_new_session=True)
     try:
         end = time.monotonic() + PATIENCE_SECONDS
         while not os.path.ismount(place):
             if process.poll() is not None or time.monotonic() > end:
-                text = (folder / "slowfs.log").read_text().strip()
+                output.seek(0)
+                text = output.read().strip()
                 raise LookaheadError(f"could not mount slow storage: {text}")
             time.sleep(0.05)
         yield place

@@ -62,4 +62,4 @@ def clean(text: str) -> str:
 
 def clean_lines(error: BaseException) -> str:
     """The same of the lines of a message, which a server may have written."""
-    return "\n".join(clean(line) for line in str(error).strip().splitlines())
+    return "\n".join(clean(line.expandtabs()) for line in str(error).strip().splitlines())

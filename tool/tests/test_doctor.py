@@ -159,8 +159,8 @@ def test_no_connection(dsn: str, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_what_a_server_says_does_not_control_the_terminal() -> None:
-    error = psycopg.OperationalError("FATAL:  no\x1b[2J\n  second line\r\x07\n")
-    assert clean_lines(error) == "FATAL:  no?[2J\n  second line\n?"
+    error = psycopg.OperationalError("FATAL:  no\x1b[2J\n\tIs it there?\r\x07\n")
+    assert clean_lines(error) == "FATAL:  no?[2J\n        Is it there?\n?"
 
 
 def test_database_without_an_encoding(ours: Cluster, capsys: pytest.CaptureFixture[str]) -> None:

@@ -24,9 +24,7 @@ with slow_storage.mounted(Path(sys.argv[1]), read_us=0, write_us=0, allocate_us=
 """
 
 
-@pytest.fixture
-def killed(tmp_path: Path) -> Path:
-    """Mount a folder, which is to be kept, by a program that is killed then."""
+def need_storage() -> None:
     missing = slow_storage.why_not()
     if missing:
         pytest.skip(missing)
@@ -34,6 +32,12 @@ def killed(tmp_path: Path) -> Path:
         slow_storage.program(print)
     except LookaheadError as error:
         pytest.skip(str(error))
+
+
+@pytest.fixture
+def killed(tmp_path: Path) -> Path:
+    """Mount a folder, which is to be kept, by a program that is killed then."""
+    need_storage()
     kept = tmp_path / "kept"
     kept.mkdir()
     (kept / "file").write_text("kept")
@@ -54,8 +58,9 @@ def killed(tmp_path: Path) -> Path:
 def test_links_behind_it_lead_root_nowhere(tmp_path: Path) -> None:
     """Whom the folder behind belongs to gets no more by it than that user may."""
     account = privilege.unprivileged()
-    if account is None or slow_storage.why_not():
-        pytest.skip("only for root, with FUSE")
+    if account is None:
+        pytest.skip("only for root")
+    need_storage()
     secret = tmp_path / "secret"
     secret.write_text("secret")
     secret.chmod(0o600)
