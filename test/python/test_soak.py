@@ -515,10 +515,15 @@ def clear(connection: Connection) -> None:
         connection.execute(f"DROP INDEX IF EXISTS {name}")
 
 
-def conf_of_life(server: Server, choice: random.Random) -> dict[str, str]:
+# By turns: with so few that a process has hardly a share no space is made ahead from 16 on.
+BUFFERS = ("16MB", "2MB")
+
+
+def conf_of_life(server: Server, choice: random.Random, number: int) -> dict[str, str]:
+    """The settings of the number-th start of the server."""
     conf = {
         **CONF,
-        "shared_buffers": choice.choice(("2MB", "16MB")),
+        "shared_buffers": BUFFERS[number % len(BUFFERS)],
         "max_connections": "30",
         "wal_level": "replica",
         "max_wal_senders": "5",
@@ -548,7 +553,8 @@ ENDS = ("kill a session", "immediate", "kill an I/O worker", "fast", "idle")
 
 def test_soak(own_cluster: NewCluster, server: Server) -> None:
     choice = random.Random(seed())
-    conf = conf_of_life(server, choice)
+    starts = 0
+    conf = conf_of_life(server, choice, starts)
     primary = own_cluster(conf)
     need_extensions(primary, "amcheck", "pg_buffercache")
     with connect(primary) as connection:
@@ -573,7 +579,8 @@ def test_soak(own_cluster: NewCluster, server: Server) -> None:
                 f"life {turn}: {how}, {dict(life.done)}, refused {dict(life.refused)}", flush=True
             )
             if how in ("fast", "immediate"):
-                primary.configure(conf_of_life(server, choice))
+                starts += 1
+                primary.configure(conf_of_life(server, choice, starts))
                 primary.start()
             with connect(primary) as connection:
                 until(connection, "NOT pg_is_in_recovery()")
