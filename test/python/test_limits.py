@@ -182,6 +182,14 @@ def requests(connection: Connection) -> int:
     return int(value(connection, "SELECT sum(requests) FROM pg_stat_lookahead_io"))
 
 
+def hold_slots(holders: list[Connection], table: str, count: int) -> None:
+    """Leave so many sequential scans of a table open, by turns in each of the transactions."""
+    for i in range(count):
+        holder = holders[i % len(holders)]
+        holder.execute(f"DECLARE c{i} CURSOR FOR SELECT a FROM {table}")
+        rows(holder, f"FETCH 600 FROM c{i}")
+
+
 def test_slots(own_cluster: NewCluster, server: Server) -> None:
     """More sequential scans than the service has slots.
 
@@ -270,10 +278,7 @@ def test_parallel_scan_that_gets_a_slot_late(own_cluster: NewCluster, server: Se
         for holder in holders:
             scanning(holder)
             holder.execute("BEGIN")
-        for i in range(SLOTS):
-            holder = holders[i % 4]
-            holder.execute(f"DECLARE c{i} CURSOR FOR SELECT a FROM held")
-            rows(holder, f"FETCH 600 FROM c{i}")
+        hold_slots(holders, "held", SLOTS)
         assert value(connection, owners) == SLOTS
         connection.execute("SELECT pg_stat_lookahead_reset()")
         reading = pool.submit(value, reader, query)
@@ -342,10 +347,7 @@ def test_slots_of_windows(own_cluster: NewCluster, server: Server) -> None:
             if i >= 2:
                 settings(holder, **INDEX_SCANS)
             holder.execute("BEGIN")
-        for i in range(2 * SLOTS_OF_A_SESSION):
-            holder = sessions[i % 2]
-            holder.execute(f"DECLARE c{i} CURSOR FOR SELECT a FROM limited")
-            rows(holder, f"FETCH 600 FROM c{i}")
+        hold_slots(sessions[:2], "limited", 2 * SLOTS_OF_A_SESSION)
         owners = "SELECT count(*) FROM pg_stat_lookahead_owners WHERE pid = %s"
         sequential, windows = (
             [value(connection, owners, (holder.info.backend_pid,)) for holder in some]

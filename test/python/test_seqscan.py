@@ -392,6 +392,23 @@ def test_small_fetches(own_cluster: NewCluster, server: Server) -> None:
     cluster.close()
 
 
+def buffers_of(connection: Connection, table: str) -> set[int]:
+    """Return the shared buffers that have pages of a table."""
+    found = (
+        "SELECT bufferid FROM pg_buffercache WHERE relforknumber = 0"
+        " AND relfilenode = pg_relation_filenode(%s)"
+    )
+    return {buffer for (buffer,) in connection.execute(found, (table,))}
+
+
+def make_small(connection: Connection, table: str, count: int) -> None:
+    """Make a table with about a row to a page, which a scan puts into shared buffers whole."""
+    connection.execute(
+        f"CREATE TABLE {table} WITH (fillfactor = 10) AS"
+        f" SELECT i, repeat('h', 700) AS f FROM generate_series(1, {count}) i"
+    )
+
+
 @pytest.mark.parametrize("reloads", [False, True])
 def test_other_pages_stay(own_cluster: NewCluster, server: Server, reloads: bool) -> None:
     """A table larger than shared buffers, read by the service, pushes nobody's pages out.
@@ -400,16 +417,9 @@ def test_other_pages_stay(own_cluster: NewCluster, server: Server, reloads: bool
     """
     cluster = own_cluster({"shared_buffers": "8MB", "pg_lookahead.io_workers": "2"})
     need_extensions(cluster, "pg_buffercache", "pg_prewarm")
-    there = (
-        "SELECT count(*) FROM pg_buffercache WHERE relfilenode = pg_relation_filenode('hot')"
-        " AND relforknumber = 0"
-    )
     with LogWatch(cluster), connect(cluster) as connection:
         script(connection, SETUP)
-        connection.execute(
-            "CREATE TABLE hot WITH (fillfactor = 10) AS"
-            " SELECT i, repeat('h', 700) AS f FROM generate_series(1, 400) i"
-        )
+        make_small(connection, "hot", 400)
         # Pages that a scan makes dirty leave its ring.
         script(connection, "VACUUM (FREEZE) long; CHECKPOINT")
         scanning(connection)
@@ -417,7 +427,7 @@ def test_other_pages_stay(own_cluster: NewCluster, server: Server, reloads: bool
         cold(connection, "long")
         for _ in range(5):
             value(connection, "SELECT count(f) FROM hot")
-        before = value(connection, there)
+        before = len(buffers_of(connection, "hot"))
         assert before > 200
         # A new ring takes as many pages as are read before the next.
         for _ in range(2 if reloads else 1):
@@ -429,30 +439,18 @@ def test_other_pages_stay(own_cluster: NewCluster, server: Server, reloads: bool
                         time.sleep(0.02)
                         settle(connection)
             assert change.blocks_issued > MIN_BLOCKS / 2
-        assert value(connection, there) > before * 0.95
+        assert len(buffers_of(connection, "hot")) > before * 0.95
     cluster.close()
-
-
-def buffers_of(connection: Connection, table: str) -> set[int]:
-    found = "SELECT bufferid FROM pg_buffercache WHERE relfilenode = pg_relation_filenode(%s)"
-    return {buffer for (buffer,) in connection.execute(found, (table,))}
 
 
 def test_buffers_of_a_table_that_went(own_cluster: NewCluster, server: Server) -> None:
     """What a ring had is somebody else's after the table has gone, and stays so."""
     cluster = own_cluster({"shared_buffers": "16MB", "pg_lookahead.io_workers": "2"})
     need_extensions(cluster, "pg_buffercache")
-    there = (
-        "SELECT count(*) FROM pg_buffercache WHERE relfilenode = pg_relation_filenode('heir')"
-        " AND relforknumber = 0"
-    )
     with LogWatch(cluster), connect(cluster) as connection:
         script(connection, SETUP)
         # All of it comes into shared buffers: it is less than a quarter of them.
-        connection.execute(
-            "CREATE TABLE heir WITH (fillfactor = 10) AS"
-            " SELECT i, repeat('h', 700) AS f FROM generate_series(1, 480) i"
-        )
+        make_small(connection, "heir", 480)
         script(connection, "VACUUM (FREEZE) long; VACUUM (FREEZE) heir; CHECKPOINT")
         blocks = blocks_of(connection, "heir")
         scanning(connection)
@@ -465,12 +463,12 @@ def test_buffers_of_a_table_that_went(own_cluster: NewCluster, server: Server) -
             cold(connection, "heir", "long")
             assert value(connection, "SELECT count(f) FROM heir") == 480
             assert not is_used or len(had & buffers_of(connection, "heir")) > ring / 2
-            assert value(connection, there) == blocks
+            assert len(buffers_of(connection, "heir")) == blocks
             time.sleep(0.5)
             expected = read_by_workers(connection) + ring
             assert len(rows_by_workers(connection, SCAN, 40)) > 0
             assert read_by_workers(connection) > expected
-            assert value(connection, there) == blocks
+            assert len(buffers_of(connection, "heir")) == blocks
     cluster.close()
 
 

@@ -83,9 +83,9 @@ def test_failures_are_found(tests: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert testing.main(plan("regress", "isolation", "python")) == 1
     lines = capsys.readouterr().out.splitlines()
     assert lines[-1] == "4 passed, 2 failed, 1 skipped"
-    suites = {words[1]: " ".join(words[2:8]) for words in map(str.split, lines) if len(words) > 8}
-    assert suites["python"] == "FAILED 1 passed, 1 failed, 1"
-    assert suites["python-alone"] == "ok 1 passed, 0 failed, 0"
+    said = {words[1]: " ".join(words[2:8]) for words in map(str.split, lines) if len(words) > 8}
+    assert said["python"] == "FAILED 1 passed, 1 failed, 1"
+    assert said["python-alone"] == "ok 1 passed, 0 failed, 0"
     shown = "\n".join(lines)
     assert "failed: wrong" in shown
     assert "+ 2" in shown, "regression.diffs is not shown"
