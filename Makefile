@@ -61,6 +61,7 @@ OBJS = \
 	src/source/query.o \
 	src/source/scout.o \
 	src/source/seq_scan.o \
+	src/source/vacuum_ring.o \
 	src/source/vm_runs.o \
 	src/window/frontier.o \
 	src/window/guard.o \

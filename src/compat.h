@@ -208,6 +208,50 @@ la_smgr_prefetch(SMgrRelation smgr, ForkNumber fork, BlockNumber first,
 #endif
 
 /*
+ * The ring of VACUUM.  Before 16 it has a fixed size that is small; the only
+ * larger one, which differs in nothing else, is the one of bulk writes.
+ */
+#if PG_VERSION_NUM >= 160000
+#if PG_VERSION_NUM >= 170000
+#define LA_SERVERS_VACUUM_KB 2048
+#else
+#define LA_SERVERS_VACUUM_KB 256
+#endif
+
+/*
+ * Make a ring of no more than so many kilobytes, or return NULL.
+ */
+static inline BufferAccessStrategy
+la_vacuum_strategy(int kb)
+{
+	return GetAccessStrategyWithSize(BAS_VACUUM, kb);
+}
+
+/*
+ * Has nobody asked for another ring than the server makes by itself?
+ */
+static inline bool
+la_is_servers_vacuum_ring(BufferAccessStrategy strategy)
+{
+	return strategy != NULL &&
+		VacuumBufferUsageLimit == LA_SERVERS_VACUUM_KB &&
+		GetAccessStrategyBufferCount(strategy) <=
+		LA_SERVERS_VACUUM_KB / (BLCKSZ / 1024);
+}
+#else
+#define LA_SERVERS_VACUUM_KB 256
+#define LA_BULK_WRITE_KB (16 * 1024)
+
+static inline BufferAccessStrategy
+la_vacuum_strategy(int kb)
+{
+	return kb < LA_BULK_WRITE_KB ? NULL : GetAccessStrategy(BAS_BULKWRITE);
+}
+
+#define la_is_servers_vacuum_ring(strategy) ((strategy) != NULL)
+#endif
+
+/*
  * What an idle worker of the I/O service waits for.  17 gives it a name.
  */
 #if PG_VERSION_NUM >= 170000

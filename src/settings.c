@@ -47,6 +47,7 @@ int			la_method = LA_METHOD_AUTO;
 int			la_max_distance = LA_DEFAULT_MAX_DISTANCE;
 int			la_io_concurrency = LA_DEFAULT_IO_CONCURRENCY;
 int			la_start_after = LA_DEFAULT_START_AFTER;
+int			la_vacuum_buffer_usage_limit = LA_DEFAULT_VACUUM_LIMIT;
 int			la_write_combine_size = LA_DEFAULT_WRITE_COMBINE_SIZE;
 
 /*
@@ -375,6 +376,19 @@ la_settings_define(void)
 							LA_MAX_STATUS_INTERVAL,
 							PGC_SIGHUP,
 							GUC_UNIT_MS,
+							NULL, NULL, NULL);
+
+	DefineCustomIntVariable("pg_lookahead.vacuum_buffer_usage_limit",
+							"Sets the size of the buffer ring of VACUUM for tables that are larger.",
+							"Used where vacuum_buffer_usage_limit has its default and the "
+							"statement does not say BUFFER_USAGE_LIMIT; not by autovacuum. On "
+							"15 it is 16 MB, or what the server takes if this is less.",
+							&la_vacuum_buffer_usage_limit,
+							LA_DEFAULT_VACUUM_LIMIT,
+							0,
+							LA_MAX_VACUUM_LIMIT,
+							PGC_USERSET,
+							GUC_UNIT_KB,
 							NULL, NULL, NULL);
 
 	DefineCustomIntVariable("pg_lookahead.write_combine_size",

@@ -73,6 +73,9 @@ typedef enum LaMethodId
 #define LA_DEFAULT_INDEX_EXTEND_SIZE	512
 #define LA_MAX_INDEX_EXTEND_SIZE	8192
 
+#define LA_DEFAULT_VACUUM_LIMIT		16384
+#define LA_MAX_VACUUM_LIMIT			16777216
+
 /* Not above what the storage manager takes in one call: PG_IOV_MAX of 17. */
 #define LA_MAX_WRITE_COMBINE_SIZE	32
 #define LA_DEFAULT_WRITE_COMBINE_SIZE	32
@@ -97,6 +100,7 @@ extern int	la_method;			/* a LaMethodId */
 extern int	la_max_distance;	/* blocks */
 extern int	la_io_concurrency;	/* reads */
 extern int	la_start_after;		/* heap block switches */
+extern int	la_vacuum_buffer_usage_limit;	/* kB, 0: the server's */
 extern int	la_write_combine_size;	/* blocks, 0: off */
 
 extern bool la_index_access_method_is_listed(const char *name);

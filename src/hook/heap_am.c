@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * heap_am.c
- *	  Stands between statements that insert and heap.
+ *	  Stands between statements that insert, or vacuum, and heap.
  *
  * A statement calls the access method of a table through rel->rd_tableam.  For
  * the time of some statements that points at a copy of heap's routine, in which
@@ -12,6 +12,12 @@
  *		multi_insert	load.c
  *		scan_begin		puts heap's routine back, calls heap's
  *
+ * For VACUUM it is another copy, with these:
+ *
+ *		relation_vacuum	puts heap's routine back, calls heap's with the ring
+ *						that source/vacuum_ring.c gives
+ *		scan_begin		as above
+ *
  * Nobody else notices.  Parts of the server insist on heap's own routine, but
  * only for scans, and who wants to scan the table while it is being filled (a
  * trigger, a function in a check, pgstattuple) passes scan_begin.  The rest of
@@ -19,9 +25,11 @@
  * but for one that a function in the statement continues by heap_getnext(),
  * which asks for heap's own routine each time; nobody is known to do that.
  *
- * The routine is put back at each end of the statement, an error included: the
- * frame that has put it there catches that, and the relation is open for as
- * long.  If an invalidation rebuilds the relation cache entry it gets heap's
+ * The routine is put back at each end of a statement that inserts, an error
+ * included: the frame that has put it there catches that, and the relation is
+ * open for as long.  VACUUM opens its tables one by one, later, so it stays
+ * there between its statement and the table, and after an error longer; what
+ * scans the table or inserts into it puts heap's back.  If an invalidation rebuilds the relation cache entry it gets heap's
  * routine by itself.
  *
  * Copyright (c) 2026, the pg_lookahead authors
@@ -33,9 +41,11 @@
 #include "access/heapam.h"
 #include "extend/load.h"
 #include "hook/heap_am.h"
+#include "source/vacuum_ring.h"
 
 /* What stands between; filled in when first needed. */
 TableAmRoutine la_heap_am;
+static TableAmRoutine la_heap_vacuum_am;
 
 static void
 la_tuple_insert(Relation rel, TupleTableSlot *slot, CommandId cid, int options,
@@ -74,6 +84,14 @@ la_scan_begin(Relation rel, Snapshot snapshot, int nkeys,
 	return rel->rd_tableam->scan_begin(rel, snapshot, nkeys, key, pscan, flags);
 }
 
+static void
+la_relation_vacuum(Relation rel, struct VacuumParams *params,
+				   BufferAccessStrategy ring)
+{
+	la_heap_am_detach(rel);
+	rel->rd_tableam->relation_vacuum(rel, params, la_vacuum_ring(rel, ring));
+}
+
 /*
  * Is the table heap's, whether we stand between or not?
  */
@@ -81,17 +99,18 @@ bool
 la_is_heap(Relation rel)
 {
 	return rel->rd_tableam == GetHeapamTableAmRoutine() ||
-		la_heap_am_is_attached(rel);
+		rel->rd_tableam == &la_heap_am ||
+		rel->rd_tableam == &la_heap_vacuum_am;
 }
 
 /*
- * Stand between the table and heap.  Returns false if we do already, or if it
- * is not heap's.
+ * Stand between the table and heap.  Returns false if a statement that inserts
+ * does so already, or if it is not heap's.
  */
 bool
 la_heap_am_attach(Relation rel)
 {
-	if (rel->rd_tableam != GetHeapamTableAmRoutine())
+	if (la_heap_am_is_attached(rel) || !la_is_heap(rel))
 		return false;
 	if (la_heap_am.type != T_TableAmRoutine)
 	{
@@ -105,11 +124,31 @@ la_heap_am_attach(Relation rel)
 }
 
 /*
+ * Stand between the table and heap until it is vacuumed.  Returns false if it
+ * is not heap's, or rows are being inserted.
+ */
+bool
+la_heap_am_attach_vacuum(Relation rel)
+{
+	if (la_heap_am_is_attached(rel) || !la_is_heap(rel))
+		return false;
+	if (la_heap_vacuum_am.type != T_TableAmRoutine)
+	{
+		memcpy(&la_heap_vacuum_am, GetHeapamTableAmRoutine(),
+			   sizeof(la_heap_vacuum_am));
+		la_heap_vacuum_am.relation_vacuum = la_relation_vacuum;
+		la_heap_vacuum_am.scan_begin = la_scan_begin;
+	}
+	rel->rd_tableam = &la_heap_vacuum_am;
+	return true;
+}
+
+/*
  * Put heap's routine back, if it is not there.
  */
 void
 la_heap_am_detach(Relation rel)
 {
-	if (la_heap_am_is_attached(rel))
+	if (la_is_heap(rel))
 		rel->rd_tableam = GetHeapamTableAmRoutine();
 }

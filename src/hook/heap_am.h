@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * heap_am.h
- *	  Stands between statements that insert and heap.
+ *	  Stands between statements that insert, or vacuum, and heap.
  *
  * Copyright (c) 2026, the pg_lookahead authors
  *
@@ -17,10 +17,11 @@ extern TableAmRoutine la_heap_am;
 
 extern bool la_is_heap(Relation rel);
 extern bool la_heap_am_attach(Relation rel);
+extern bool la_heap_am_attach_vacuum(Relation rel);
 extern void la_heap_am_detach(Relation rel);
 
 /*
- * Do we stand between the table and heap?
+ * Do we stand between the table and heap for a statement that inserts?
  */
 static inline bool
 la_heap_am_is_attached(Relation rel)

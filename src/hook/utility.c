@@ -13,6 +13,7 @@
  *				space for what they build: extend/index_extend.c
  *	COPY FROM	a load: extend/load_table.c.  A materialized view is loaded
  *				through the executor, but its table is made before.
+ *	VACUUM		a wider ring of buffers: source/vacuum_ring.c
  *	any command	that runs while a COPY FROM has not got to its table yet: it
  *				sets the COPY aside, as a plan does
  *
@@ -22,10 +23,12 @@
  */
 #include "postgres.h"
 
+#include "access/xact.h"
 #include "extend/load.h"
 #include "hook/hooks.h"
 #include "service/lookup.h"
 #include "settings.h"
+#include "source/vacuum_ring.h"
 #include "tcop/utility.h"
 
 static ProcessUtility_hook_type prev_ProcessUtility = NULL;
@@ -111,15 +114,21 @@ la_ProcessUtility(PlannedStmt *pstmt, const char *queryString,
 	LaLoad		load;
 	volatile bool is_good = false;
 	volatile bool outer = false;
+	const bool	vacuums = la_enabled && IsA(statement, VacuumStmt) &&
+		context == PROCESS_UTILITY_TOPLEVEL && !IsTransactionBlock();
 
 	if (la_enabled && la_maintenance && la_is_maintenance(statement))
 		la_watcher_wake();
 	if (IsA(statement, RefreshMatViewStmt))
 		la_forget_tables_made();
+	if (vacuums)
+		la_vacuum_begin((const VacuumStmt *) statement);
 	if (!builds && !loads && copy == NULL)
 	{
 		la_utility(pstmt, queryString, readOnlyTree, context, params, queryEnv,
 				   dest, qc);
+		if (vacuums)
+			la_vacuum_end();
 		return;
 	}
 

@@ -310,6 +310,12 @@ PARTS = (
         is_off=_below(1),
     ),
     Part(
+        "vacuum_buffer_usage_limit",
+        "'16MB'",
+        "VACUUM of large tables waits for WAL more often than it must.",
+        is_off=_below(1),
+    ),
+    Part(
         "write_combine_size",
         "'256kB'",
         "What loads have filled is written page by page.",
