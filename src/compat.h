@@ -208,8 +208,9 @@ la_smgr_prefetch(SMgrRelation smgr, ForkNumber fork, BlockNumber first,
 #endif
 
 /*
- * The ring of VACUUM.  Before 16 it has a fixed size that is small; the only
- * larger one, which differs in nothing else, is the one of bulk writes.
+ * The ring of VACUUM, and what a larger one may have, in kilobytes.  Before 16
+ * it has a fixed size that is small; the only larger one, which differs in
+ * nothing else, is the one of bulk writes.
  */
 #if PG_VERSION_NUM >= 160000
 #if PG_VERSION_NUM >= 170000
@@ -218,14 +219,9 @@ la_smgr_prefetch(SMgrRelation smgr, ForkNumber fork, BlockNumber first,
 #define LA_SERVERS_VACUUM_KB 256
 #endif
 
-/*
- * Make a ring of no more than so many kilobytes, or return NULL.
- */
-static inline BufferAccessStrategy
-la_vacuum_strategy(int kb)
-{
-	return GetAccessStrategyWithSize(BAS_VACUUM, kb);
-}
+#define LA_LEAST_VACUUM_KB 0
+#define LA_MOST_VACUUM_KB INT_MAX
+#define la_vacuum_strategy(kb) GetAccessStrategyWithSize(BAS_VACUUM, kb)
 
 /*
  * Has nobody asked for another ring than the server makes by itself?
@@ -240,14 +236,9 @@ la_is_servers_vacuum_ring(BufferAccessStrategy strategy)
 }
 #else
 #define LA_SERVERS_VACUUM_KB 256
-#define LA_BULK_WRITE_KB (16 * 1024)
-
-static inline BufferAccessStrategy
-la_vacuum_strategy(int kb)
-{
-	return kb < LA_BULK_WRITE_KB ? NULL : GetAccessStrategy(BAS_BULKWRITE);
-}
-
+#define LA_LEAST_VACUUM_KB (16 * 1024)
+#define LA_MOST_VACUUM_KB LA_LEAST_VACUUM_KB
+#define la_vacuum_strategy(kb) GetAccessStrategy(BAS_BULKWRITE)
 #define la_is_servers_vacuum_ring(strategy) ((strategy) != NULL)
 #endif
 

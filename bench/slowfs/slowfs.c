@@ -3,13 +3,14 @@
  * slowfs.c
  *	  A file system whose reads, writes and allocations cost time.
  *
- *		slowfs [-r USECS] [-w USECS] [-a USECS] [-e FILE] [-E FILE]
+ *		slowfs [-r USECS] [-w USECS] [-f USECS] [-a USECS] [-e FILE] [-E FILE]
  *			   FOLDER MOUNTPOINT [-- FUSE OPTIONS]
  *
  * Everything is passed on to FOLDER.  Before it, a request sleeps:
  *
  *		-r	a read
  *		-w	a write, a sync
+ *		-f	a sync, instead of -w
  *		-a	what makes room or gives it back: fallocate, truncate, create, and a
  *			write behind the space that the file has, on top of -w
  *
@@ -61,6 +62,7 @@
 static int	folder;				/* FOLDER, opened */
 static long read_us = 0;
 static long write_us = 0;
+static long sync_us = -1;		/* -1: as a write */
 static long allocate_us = 0;
 static const char *failing = NULL;
 static const char *failing_reads = NULL;
@@ -282,7 +284,7 @@ slow_release(const char *path, struct fuse_file_info *info)
 static int
 slow_fsync(const char *path, int data_only, struct fuse_file_info *info)
 {
-	cost(&syncs, write_us);
+	cost(&syncs, sync_us < 0 ? write_us : sync_us);
 	return result(data_only ? fdatasync((int) info->fh) :
 				  fsync((int) info->fh));
 }
@@ -406,7 +408,7 @@ print_counts(int signal_number)
 static void
 usage(void)
 {
-	fputs("usage: slowfs [-r USECS] [-w USECS] [-a USECS] [-e FILE] [-E FILE]"
+	fputs("usage: slowfs [-r USECS] [-w USECS] [-f USECS] [-a USECS] [-e FILE] [-E FILE]"
 		  " FOLDER MOUNTPOINT [-- FUSE OPTIONS]\n", stderr);
 	exit(2);
 }
@@ -420,7 +422,7 @@ main(int argc, char **argv)
 	int			option;
 	int			outcome;
 
-	while ((option = getopt(argc, argv, "+r:w:a:e:E:")) != -1)
+	while ((option = getopt(argc, argv, "+r:w:f:a:e:E:")) != -1)
 		switch (option)
 		{
 			case 'r':
@@ -428,6 +430,9 @@ main(int argc, char **argv)
 				break;
 			case 'w':
 				write_us = atol(optarg);
+				break;
+			case 'f':
+				sync_us = atol(optarg);
 				break;
 			case 'a':
 				allocate_us = atol(optarg);

@@ -121,14 +121,10 @@ la_ProcessUtility(PlannedStmt *pstmt, const char *queryString,
 		la_watcher_wake();
 	if (IsA(statement, RefreshMatViewStmt))
 		la_forget_tables_made();
-	if (vacuums)
-		la_vacuum_begin((const VacuumStmt *) statement);
-	if (!builds && !loads && copy == NULL)
+	if (!builds && !loads && !vacuums && copy == NULL)
 	{
 		la_utility(pstmt, queryString, readOnlyTree, context, params, queryEnv,
 				   dest, qc);
-		if (vacuums)
-			la_vacuum_end();
 		return;
 	}
 
@@ -138,6 +134,8 @@ la_ProcessUtility(PlannedStmt *pstmt, const char *queryString,
 		la_copy_begin(&load);
 	PG_TRY();
 	{
+		if (vacuums)
+			la_vacuum_begin((const VacuumStmt *) statement);
 		la_utility(pstmt, queryString, readOnlyTree, context, params, queryEnv,
 				   dest, qc);
 		is_good = true;
@@ -148,6 +146,8 @@ la_ProcessUtility(PlannedStmt *pstmt, const char *queryString,
 			la_index_builds_end(outer, is_good);
 		if (loads)
 			la_copy_end(&load, is_good);
+		if (vacuums)
+			la_vacuum_end();
 		la_copy_resume(copy);
 	}
 	PG_END_TRY();

@@ -21,12 +21,11 @@
  * table.  So we stand before heap (hook/heap_am.c) for the tables that are
  * about to be vacuumed, and pass on a ring of our own:
  *
- *		VACUUM begins	la_vacuum_begin(): notes its tables in their relation
- *						cache entries, if that needs no waiting for a lock
+ *		VACUUM begins	la_vacuum_begin(): notes its tables, here and in their
+ *						relation cache entries, if they can be locked at once
  *		of each table	la_vacuum_ring(), called instead of heap, which then
  *						does what it always does
- *		VACUUM ends		la_vacuum_end(): forgets the tables that it did not
- *						come to
+ *		VACUUM ends		la_vacuum_end(): nothing is noted here any more
  *
  * The server's ring is left alone where somebody has chosen one
  * (vacuum_buffer_usage_limit and BUFFER_USAGE_LIMIT, from 16 on), where the
@@ -34,9 +33,15 @@
  * (temporary and unlogged tables).  Autovacuum passes by here: it runs no
  * command.
  *
- * An entry that is rebuilt meanwhile, or a VACUUM that ends with an error,
- * leaves all as it is without us.  After an error an entry may stay noted; what
+ * An entry that is rebuilt meanwhile has lost our note, and its table gets the
+ * server's ring.  An entry of a table that VACUUM did not come to keeps it,
+ * which does nothing: only what is noted here, too, gets a ring of ours.  What
  * scans such a table, or inserts into it, puts heap's routine back.
+ *
+ * To open tables may fail, where the catalogs are damaged, and what such an
+ * error leaves in the relation cache only the end of a transaction puts right:
+ * so it is done in a subtransaction.  VACUUM will meet the same error when it
+ * comes to that table.
  *
  * Copyright (c) 2026, the pg_lookahead authors
  *
@@ -46,16 +51,17 @@
 
 #include "access/heapam.h"
 #include "access/table.h"
+#include "access/xact.h"
 #include "catalog/namespace.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_inherits.h"
+#include "commands/defrem.h"
 #include "compat.h"
 #include "hook/heap_am.h"
 #include "settings.h"
 #include "source/vacuum_ring.h"
 #include "storage/lmgr.h"
-#include "utils/relcache.h"
-#include "window/guard.h"
+#include "utils/lsyscache.h"
 
 /* Tables that one VACUUM is prepared for. */
 #define LA_MAX_VACUUMED		1024
@@ -63,10 +69,29 @@
 static Oid	la_vacuumed[LA_MAX_VACUUMED];
 static int	la_nvacuumed = 0;
 
-static inline BlockNumber
-la_ring_blocks_wanted(void)
+/*
+ * How many pages would a ring of ours have?  The server makes none larger than
+ * an eighth of shared buffers.  0: none that is larger than its own.
+ */
+static BlockNumber
+la_vacuum_ring_blocks(void)
 {
-	return la_vacuum_buffer_usage_limit / (BLCKSZ / 1024);
+	int			kb = Min(la_vacuum_buffer_usage_limit, LA_MOST_VACUUM_KB);
+	int			nblocks = Min(kb / (BLCKSZ / 1024), NBuffers / 8);
+
+	if (kb < LA_LEAST_VACUUM_KB ||
+		nblocks <= LA_SERVERS_VACUUM_KB / (BLCKSZ / 1024))
+		return 0;
+	return nblocks;
+}
+
+static int
+la_vacuum_place(Oid relid)
+{
+	for (int i = 0; i < la_nvacuumed; i++)
+		if (la_vacuumed[i] == relid)
+			return i;
+	return -1;
 }
 
 /*
@@ -78,7 +103,7 @@ la_vacuum_note(Oid relid)
 	Oid			toast_oid;
 	Relation	rel;
 
-	if (la_nvacuumed == LA_MAX_VACUUMED ||
+	if (la_nvacuumed == LA_MAX_VACUUMED || la_vacuum_place(relid) >= 0 ||
 		!ConditionalLockRelationOid(relid, AccessShareLock))
 		return;
 	rel = try_relation_open(relid, NoLock);
@@ -96,7 +121,7 @@ la_vacuum_note(Oid relid)
 }
 
 /*
- * VACUUM of named tables, with what is below them.
+ * VACUUM of named tables, and of the partitions of those that have some.
  */
 static void
 la_vacuum_note_named(const List *tables)
@@ -113,8 +138,11 @@ la_vacuum_note_named(const List *tables)
 			relid = RangeVarGetRelid(named->relation, NoLock, true);
 		if (!OidIsValid(relid))
 			continue;
-		foreach(below, find_all_inheritors(relid, NoLock, NULL))
-			la_vacuum_note(lfirst_oid(below));
+		if (get_rel_relkind(relid) == RELKIND_PARTITIONED_TABLE)
+			foreach(below, find_all_inheritors(relid, NoLock, NULL))
+				la_vacuum_note(lfirst_oid(below));
+		else
+			la_vacuum_note(relid);
 	}
 }
 
@@ -136,8 +164,9 @@ la_vacuum_note_all(void)
 		Form_pg_class class = (Form_pg_class) GETSTRUCT(tuple);
 
 		if ((class->relkind == RELKIND_RELATION ||
-			 class->relkind == RELKIND_MATVIEW) &&
-			class->relpages > (int32) la_ring_blocks_wanted())
+			 class->relkind == RELKIND_MATVIEW ||
+			 class->relkind == RELKIND_TOASTVALUE) &&
+			(BlockNumber) class->relpages > la_vacuum_ring_blocks())
 			large = lappend_oid(large, class->oid);
 	}
 	table_endscan(scan);
@@ -148,21 +177,7 @@ la_vacuum_note_all(void)
 }
 
 /*
- * Runs under la_guard_run_once().
- */
-static void
-la_vacuum_begin_body(void *arg)
-{
-	const VacuumStmt *statement = arg;
-
-	if (statement->rels != NIL)
-		la_vacuum_note_named(statement->rels);
-	else
-		la_vacuum_note_all();
-}
-
-/*
- * May a statement be one that reads through a ring that is the server's choice?
+ * Does a statement read through a ring that is the server's choice?
  */
 static bool
 la_is_vacuum_in_place(const VacuumStmt *statement)
@@ -173,13 +188,39 @@ la_is_vacuum_in_place(const VacuumStmt *statement)
 		return false;
 	foreach(lc, statement->options)
 	{
-		const DefElem *option = lfirst_node(DefElem, lc);
+		DefElem    *option = lfirst_node(DefElem, lc);
 
-		if (strcmp(option->defname, "full") == 0 ||
-			strcmp(option->defname, "buffer_usage_limit") == 0)
+		if (strcmp(option->defname, "buffer_usage_limit") == 0)
+			return false;
+		if ((strcmp(option->defname, "full") == 0 ||
+			 strcmp(option->defname, "only_database_stats") == 0) &&
+			defGetBoolean(option))
 			return false;
 	}
 	return true;
+}
+
+static void
+la_vacuum_note_tables(const VacuumStmt *statement)
+{
+	if (!la_is_vacuum_in_place(statement))
+		return;
+	if (statement->rels != NIL)
+		la_vacuum_note_named(statement->rels);
+	else
+		la_vacuum_note_all();
+}
+
+/*
+ * May this error end here?  Not if it is somebody's wish that the statement
+ * ends; a lock that takes too long is left to VACUUM to wait for.
+ */
+static bool
+la_vacuum_may_go_on(int sqlerrcode)
+{
+	return ERRCODE_TO_CATEGORY(sqlerrcode) !=
+		ERRCODE_TO_CATEGORY(ERRCODE_OPERATOR_INTERVENTION) &&
+		sqlerrcode != ERRCODE_LOCK_NOT_AVAILABLE;
 }
 
 /*
@@ -188,53 +229,39 @@ la_is_vacuum_in_place(const VacuumStmt *statement)
 void
 la_vacuum_begin(const VacuumStmt *statement)
 {
+	MemoryContext context = CurrentMemoryContext;
+	ResourceOwner owner = CurrentResourceOwner;
+
 	la_nvacuumed = 0;
-	if (la_vacuum_buffer_usage_limit <= LA_SERVERS_VACUUM_KB ||
-		!la_is_vacuum_in_place(statement) || !la_guard_is_possible())
+	if (la_vacuum_ring_blocks() == 0)
 		return;
-	(void) la_guard_run_once(la_vacuum_begin_body, (void *) statement);
-}
-
-/*
- * Runs under la_guard_run_once().
- */
-static void
-la_vacuum_end_body(void *arg)
-{
-	for (int i = 0; i < la_nvacuumed; i++)
+	BeginInternalSubTransaction(NULL);
+	MemoryContextSwitchTo(context);
+	PG_TRY();
 	{
-		Relation	rel = RelationIdGetRelation(la_vacuumed[i]);
-
-		if (rel == NULL)
-			continue;
-		la_heap_am_detach(rel);
-		RelationClose(rel);
+		la_vacuum_note_tables(statement);
+		ReleaseCurrentSubTransaction();
 	}
+	PG_CATCH();
+	{
+		if (!la_vacuum_may_go_on(geterrcode()))
+			PG_RE_THROW();
+		MemoryContextSwitchTo(context);
+		FlushErrorState();
+		RollbackAndReleaseCurrentSubTransaction();
+	}
+	PG_END_TRY();
+	MemoryContextSwitchTo(context);
+	CurrentResourceOwner = owner;
 }
 
 /*
- * It has ended, and well.
+ * It has ended, well or by an error.
  */
 void
 la_vacuum_end(void)
 {
-	if (la_nvacuumed > 0)
-		(void) la_guard_run_once(la_vacuum_end_body, NULL);
 	la_nvacuumed = 0;
-}
-
-/*
- * A table has its turn.
- */
-static void
-la_vacuum_came(Oid relid)
-{
-	for (int i = 0; i < la_nvacuumed; i++)
-		if (la_vacuumed[i] == relid)
-		{
-			la_vacuumed[i] = la_vacuumed[--la_nvacuumed];
-			break;
-		}
 }
 
 /*
@@ -244,16 +271,11 @@ la_vacuum_came(Oid relid)
 BufferAccessStrategy
 la_vacuum_ring(Relation rel, BufferAccessStrategy servers)
 {
-	BufferAccessStrategy wider;
-
-	la_vacuum_came(RelationGetRelid(rel));
-	if (!la_is_servers_vacuum_ring(servers) ||
-		RelationGetNumberOfBlocks(rel) <= la_ring_blocks_wanted())
+	if (la_vacuum_place(RelationGetRelid(rel)) < 0 ||
+		!la_is_servers_vacuum_ring(servers) ||
+		RelationGetNumberOfBlocks(rel) <= la_vacuum_ring_blocks())
 		return servers;
-	wider = la_vacuum_strategy(la_vacuum_buffer_usage_limit);
-	if (wider == NULL)
-		return servers;
-	elog(DEBUG1, "vacuuming relation %u through a ring of up to %d kB",
-		 RelationGetRelid(rel), la_vacuum_buffer_usage_limit);
-	return wider;
+	elog(DEBUG1, "vacuuming relation %u through a ring of %u buffers",
+		 RelationGetRelid(rel), la_vacuum_ring_blocks());
+	return la_vacuum_strategy(la_vacuum_buffer_usage_limit);
 }

@@ -114,7 +114,7 @@ class ServiceRunner(PairRunner[Case]):
         """Start the server of a case with empty caches; say how they were emptied."""
         data = self._data(case, shape)
         if shape.restored:
-            data.restore(self.data[case.server].read_us)
+            data.restore(self.data[case.server].read_us, case.flush_us)
         fill_page_cache(data.folder, data.bytes_of(case.table) + SPARE_BYTES)
         cache = data.start(self._conf(case, arm), preload=self._is_ahead(arm), cold=True)
         if shape.indexes_cached:

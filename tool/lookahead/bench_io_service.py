@@ -12,6 +12,7 @@ The groups, and the servers that run them:
   seqscan-direct  the same with direct I/O                                16, 17
   tpch            the 22 questions of TPC-H                               15 to 17
   vacuum          VACUUM of a table with dead rows on every page          15 to 17
+  vacuum-wal      VACUUM where flushing WAL takes a millisecond           15 to 18
   vacuum-index    VACUUM of an index, of a table with few dead rows       15 to 17
   create-index    CREATE INDEX on a cold table                            15 to 17
   validate-index  what CREATE INDEX CONCURRENTLY reads to validate the    15 to 17
@@ -32,7 +33,7 @@ from .bench_result import LOOKAHEAD, STOCK
 from .servers import Server
 
 GROUPS = (
-    "seqscan", "seqscan-direct", "tpch", "vacuum", "vacuum-index", "create-index",
+    "seqscan", "seqscan-direct", "tpch", "vacuum", "vacuum-wal", "vacuum-index", "create-index",
     "validate-index", "bitmap", "pgbench", "index-scan", "kill",
 )  # fmt: skip
 
@@ -63,6 +64,9 @@ DIRECT_WORKERS = 4
 
 # Random reads of one block each: as many are in flight as there are workers.
 RANDOM_WORKERS = 16
+
+# What a disk in a network takes to flush.
+SLOW_FLUSH_US = 1000
 
 # The least that `pg_lookahead.min_table_size` takes.
 LEAST_TABLE_SIZE = "8MB"
@@ -181,6 +185,8 @@ class Case:
     query: int = 0
     parallel: int = 0
     service: bool = True
+    # How much longer a flush of WAL takes than the disk's.
+    flush_us: int = 0
     same_blocks: bool = False
     pair_factor: int = 1
 
@@ -274,6 +280,15 @@ def tpch_cases(server: Server, scale: Scale) -> Iterator[Case]:
 
 def vacuum_cases(server: Server, scale: Scale) -> Iterator[Case]:
     yield from _vacuum_cases("vacuum", server, scale, DEAD_TABLE, VACUUM_GOAL)
+
+
+def vacuum_wal_cases(server: Server, scale: Scale) -> Iterator[Case]:
+    # 18 has no service, and needs none for this.
+    yield Case(
+        "vacuum-wal", server.name, "buffered", DEAD_TABLE,
+        goal=VACUUM_GOAL, aim=at_least(VACUUM_GOAL), flush_us=SLOW_FLUSH_US,
+        arms=ahead(scale) if server.major < 18 else {}, service=server.major < 18,
+    )  # fmt: skip
 
 
 def vacuum_index_cases(server: Server, scale: Scale) -> Iterator[Case]:
@@ -379,6 +394,7 @@ _MAKERS = {
     "seqscan-direct": seqscan_direct_cases,
     "tpch": tpch_cases,
     "vacuum": vacuum_cases,
+    "vacuum-wal": vacuum_wal_cases,
     "vacuum-index": vacuum_index_cases,
     "create-index": create_index_cases,
     "validate-index": validate_index_cases,
@@ -389,7 +405,7 @@ _MAKERS = {
 }
 
 _NEEDS_DIRECT = ("seqscan-direct", "index-scan")
-_ON_18 = ("seqscan", "bitmap")
+_ON_18 = ("seqscan", "vacuum-wal", "bitmap")
 
 
 def runs_group(server: Server, group: str) -> bool:

@@ -177,6 +177,7 @@ _MAKERS = {
     "seqscan-direct": _seqscan,
     "tpch": _tpch,
     "vacuum": _vacuum,
+    "vacuum-wal": _vacuum,
     "vacuum-index": _vacuum_index,
     "create-index": _create_index,
     "validate-index": _validate_index,

@@ -25,7 +25,7 @@ from typing import IO, Any
 import psycopg
 from psycopg import sql
 
-from . import paths, slow_storage
+from . import paths, privilege, slow_storage
 from .bench_measure import SQL_FOLDER, load_sql
 from .cluster import Cluster
 from .errors import LookaheadError
@@ -105,10 +105,12 @@ class BenchData:
         self.home = paths.folder("bench-data", server.name) / (self.name() + copy)
         self._lock = self._take(self.home)
         self._slow = self.home.with_name(f"{self.home.name}-slow")
+        self._slow_wal = self.home.with_name(f"{self.home.name}-slow-wal")
         # A server may run there on our files, left by a run that was killed.
-        if not slow_storage.let_go(self._slow):
-            raise LookaheadError(f"{self._slow} is mounted, and cannot be unmounted")
-        shutil.rmtree(self._slow, ignore_errors=True)
+        for folder in (self._slow, self._slow_wal):
+            if not slow_storage.let_go(folder):
+                raise LookaheadError(f"{folder} is mounted, and cannot be unmounted")
+            shutil.rmtree(folder, ignore_errors=True)
         self.cluster = Cluster(server, conf=COMMON_CONF, preload=False, data=self.home)
         if (self.home / "postmaster.pid").exists():
             # Ours, as we hold the lock: left by a run that was killed.
@@ -180,6 +182,30 @@ class BenchData:
                 self.stop()
                 self.cluster.data = self.home
                 self.read_us = 0
+
+    @contextlib.contextmanager
+    def wal_on_slow_storage(self, flush_us: int) -> Iterator[None]:
+        """Run the server as if each flush of its WAL took so much longer.
+
+        The data directory has no WAL afterwards: it must be one that is put back.
+        """
+        self.stop()
+        with slow_storage.mounted(
+            self._slow_wal,
+            read_us=0,
+            write_us=0,
+            allocate_us=0,
+            flush_us=flush_us,
+            log=self.progress,
+        ) as place:
+            wal = self.home / "pg_wal"
+            privilege.copy_tree(wal, place / "pg_wal")
+            shutil.rmtree(wal)
+            wal.symlink_to(place / "pg_wal")
+            try:
+                yield
+            finally:
+                self.stop()
 
     def stop(self) -> None:
         self.cluster.stop()

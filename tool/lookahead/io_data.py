@@ -117,16 +117,19 @@ class ServiceData(BenchData):
         self.ensure(names, extension=extension)
         _copy(self.home, self._saved)
 
-    def restore(self, read_us: int = 0) -> None:
+    def restore(self, read_us: int = 0, flush_us: int = 0) -> None:
         """Stop the server and put the data directory back as it was saved.
 
-        It is on slow storage then, if a read is to take so much longer.
+        It is on slow storage then, or its WAL is, if a read or a flush is to take so
+        much longer.
         """
         self.stop()
         self._storage.close()
         _copy(self._saved, self.home)
         if read_us:
             self._storage.enter_context(self.on_slow_storage(read_us))
+        if flush_us:
+            self._storage.enter_context(self.wal_on_slow_storage(flush_us))
 
     def close(self) -> None:
         self._storage.close()

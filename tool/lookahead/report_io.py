@@ -28,6 +28,7 @@ TITLES = {
     "seqscan-direct": "the same with direct I/O",
     "tpch": "TPC-H, each query from cold",
     "vacuum": "VACUUM of a table with dead rows on every page, cold",
+    "vacuum-wal": "the same where a flush of WAL takes a millisecond longer",
     "vacuum-index": "VACUUM of an index, of a table with few dead rows, cold",
     "create-index": "CREATE INDEX on a cold table",
     "validate-index": "validation by CREATE INDEX CONCURRENTLY, index and table cold",

@@ -65,6 +65,7 @@ def mounted(
     read_us: int,
     write_us: int,
     allocate_us: int,
+    flush_us: int | None = None,
     behind: Path | None = None,
     failing: Path | None = None,
     failing_reads: Path | None = None,
@@ -72,7 +73,8 @@ def mounted(
 ) -> Iterator[Path]:
     """Mount slow storage below *folder*; yield the place, which the server may write to.
 
-    It shows the folder *behind*, or a new one that is gone at the end.
+    A flush (fsync) takes as long as a write, unless *flush_us* says otherwise.  The
+    place shows the folder *behind*, or a new one that is gone at the end.
     While the file *failing* exists, writes fail; while *failing_reads* does, reads.
     """
     built = program(log)
@@ -85,6 +87,7 @@ def mounted(
         privilege.give(behind)
     command = [
         str(built), "-r", str(read_us), "-w", str(write_us), "-a", str(allocate_us),
+        *([] if flush_us is None else ["-f", str(flush_us)]),
         *(["-e", str(failing)] if failing else []),
         *(["-E", str(failing_reads)] if failing_reads else []),
         str(behind), str(place),

@@ -32,7 +32,7 @@ from lookahead.errors import UsageError
 from lookahead.servers import Server
 
 BIG = full(3_000_000)
-COMMANDS = ("vacuum", "vacuum-index", "create-index", "validate-index")
+COMMANDS = ("vacuum", "vacuum-wal", "vacuum-index", "create-index", "validate-index")
 PLACE = Path("bin")
 SERVERS = [
     Server(f"{major}-test", major, f"{major}.1", Path("pg_config"), PLACE, False, major == 18)
@@ -48,13 +48,13 @@ def test_the_issue_s_table_is_complete() -> None:
     found = made()
     count = {group: sum(case.group == group for case in found) for group in GROUPS}
     assert count == {
-        "seqscan": 6, "seqscan-direct": 2, "tpch": 44, "vacuum": 3, "vacuum-index": 3,
-        "create-index": 4, "validate-index": 3, "bitmap": 4, "pgbench": 2, "index-scan": 1,
-        "kill": 2,
+        "seqscan": 6, "seqscan-direct": 2, "tpch": 44, "vacuum": 3, "vacuum-wal": 3,
+        "vacuum-index": 3, "create-index": 4, "validate-index": 3, "bitmap": 4, "pgbench": 2,
+        "index-scan": 1, "kill": 2,
     }  # fmt: skip
     assert len({case.id for case in found}) == len(found)
     on_18 = {case.group for case in found if case.server == "18-test"}
-    assert on_18 == {"seqscan", "bitmap"}
+    assert on_18 == {"seqscan", "vacuum-wal", "bitmap"}
 
 
 def test_the_index_of_a_bitmap_scan_is_cached() -> None:
@@ -278,8 +278,8 @@ def test_tables(store: Store, tmp_path: Path) -> None:
     assert again == json.loads(json.dumps(result))
     titles = [table.title for table in bench_output.tables(again)]
     assert [title.split(":")[0].split(" ")[0] for title in titles] == [
-        "seqscan", "seqscan-direct", "tpch", "tpch", "vacuum", "vacuum-index", "create-index",
-        "validate-index", "bitmap", "pgbench", "index-scan", "kill", "Totals",
+        "seqscan", "seqscan-direct", "tpch", "tpch", "vacuum", "vacuum-wal", "vacuum-index",
+        "create-index", "validate-index", "bitmap", "pgbench", "index-scan", "kill", "Totals",
     ]  # fmt: skip
     for table in bench_output.tables(again):
         assert all(len(row) == len(table.columns) for row in table.rows)
