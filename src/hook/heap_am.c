@@ -30,7 +30,8 @@
  * open for as long.  VACUUM opens its tables one by one, later, so it stays
  * there between its statement and the table, and longer if VACUUM does not come
  * to that; what scans the table or inserts into it puts heap's back.  If an
- * invalidation rebuilds the relation cache entry it gets heap's routine by itself.
+ * invalidation rebuilds the relation cache entry it gets heap's routine by
+ * itself.
  *
  * Copyright (c) 2026, the pg_lookahead authors
  *

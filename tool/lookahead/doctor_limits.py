@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from .doctor_commands import (
@@ -251,11 +251,11 @@ class Part:
     exists: Callable[[Facts], bool] = lambda facts: True
 
 
-def _below(least: int) -> Callable[[str], bool]:
-    """Return what finds a size of fewer blocks."""
+def _below(least: int, unit_bytes: int = BLOCK) -> Callable[[str], bool]:
+    """Return what finds a size of fewer blocks, or of what a number stands for."""
 
     def is_below(value: str) -> bool:
-        number = in_units(value, BLOCK)
+        number = in_units(value, unit_bytes)
         return number is not None and number < least
 
     return is_below
@@ -272,6 +272,17 @@ def _reads_sequentially(facts: Facts) -> bool:
 
 def _grows_tables(facts: Facts) -> bool:
     return facts.version_num >= GROWS_FROM.get(facts.major, 0)
+
+
+def _vacuum_rings(least_kb: int, majors: Sequence[int]) -> Part:
+    """Return the part that is off where VACUUM has the server's ring, or a smaller one."""
+    return Part(
+        "vacuum_buffer_usage_limit",
+        "'16MB'",
+        "VACUUM of large tables waits for WAL more often than it must.",
+        is_off=_below(least_kb, 1024),
+        exists=lambda facts: facts.major in majors,
+    )
 
 
 PARTS = (
@@ -309,12 +320,10 @@ PARTS = (
         "Indexes that are being built get no space in advance.",
         is_off=_below(1),
     ),
-    Part(
-        "vacuum_buffer_usage_limit",
-        "'16MB'",
-        "VACUUM of large tables waits for WAL more often than it must.",
-        is_off=_below(1),
-    ),
+    # The server's own ring has 256 kB, and 2 MB from 17 on; 15 has none between that and 16 MB.
+    _vacuum_rings(16384, (15,)),
+    _vacuum_rings(257, (16,)),
+    _vacuum_rings(2049, (17, 18)),
     Part(
         "write_combine_size",
         "'256kB'",

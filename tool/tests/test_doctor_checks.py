@@ -919,6 +919,10 @@ OFF = [
     ("min_table_size", "2147483647", "'1GB'", (15, 16, 17)),
     ("heap_extend_size", "0", "'4MB'", ()),
     ("index_extend_size", "0", "'4MB'", ()),
+    ("vacuum_buffer_usage_limit", "0", "'16MB'", ()),
+    ("vacuum_buffer_usage_limit", "256", "'16MB'", ()),
+    ("vacuum_buffer_usage_limit", "2MB", "'16MB'", (15, 17, 18)),
+    ("vacuum_buffer_usage_limit", "8MB", "'16MB'", (15,)),
     ("write_combine_size", "0", "'256kB'", (17, 18)),
 ]
 
