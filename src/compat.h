@@ -243,6 +243,18 @@ la_is_servers_vacuum_ring(BufferAccessStrategy strategy)
 #endif
 
 /*
+ * Does VACUUM of a table that is named vacuum those below it?  18 does so of
+ * inheritance, too, and not of partitions if they are left out by ONLY.
+ */
+#if PG_VERSION_NUM >= 180000
+#define la_vacuum_goes_below(named, relkind) \
+	((named)->relation != NULL && (named)->relation->inh)
+#else
+#define la_vacuum_goes_below(named, relkind) \
+	((relkind) == RELKIND_PARTITIONED_TABLE)
+#endif
+
+/*
  * What an idle worker of the I/O service waits for.  17 gives it a name.
  */
 #if PG_VERSION_NUM >= 170000

@@ -29,9 +29,8 @@
  * included: the frame that has put it there catches that, and the relation is
  * open for as long.  VACUUM opens its tables one by one, later, so it stays
  * there between its statement and the table, and longer if VACUUM does not come
- * to that; what scans the table or inserts into it puts heap's back.  If an
- * invalidation rebuilds the relation cache entry it gets heap's routine by
- * itself.
+ * to that, until something scans the table.  If an invalidation rebuilds the
+ * relation cache entry it gets heap's routine by itself.
  *
  * Copyright (c) 2026, the pg_lookahead authors
  *

@@ -36,7 +36,7 @@
  * An entry that is rebuilt meanwhile has lost our note, and its table gets the
  * server's ring.  An entry of a table that VACUUM did not come to keeps it,
  * which does nothing: only what is noted here, too, gets a ring of ours.  What
- * scans such a table, or inserts into it, puts heap's routine back.
+ * scans such a table puts heap's routine back.
  *
  * To open tables may fail, where the catalogs are damaged, and what such an
  * error leaves in the relation cache only the end of a transaction puts right:
@@ -121,7 +121,7 @@ la_vacuum_note(Oid relid)
 }
 
 /*
- * VACUUM of named tables, and of the partitions of those that have some.
+ * VACUUM of named tables, and of those below them that go with them.
  */
 static void
 la_vacuum_note_named(const List *tables)
@@ -138,7 +138,7 @@ la_vacuum_note_named(const List *tables)
 			relid = RangeVarGetRelid(named->relation, NoLock, true);
 		if (!OidIsValid(relid))
 			continue;
-		if (get_rel_relkind(relid) == RELKIND_PARTITIONED_TABLE)
+		if (la_vacuum_goes_below(named, get_rel_relkind(relid)))
 			foreach(below, find_all_inheritors(relid, NoLock, NULL))
 				la_vacuum_note(lfirst_oid(below));
 		else
@@ -184,8 +184,6 @@ la_is_vacuum_in_place(const VacuumStmt *statement)
 {
 	ListCell   *lc;
 
-	if (!statement->is_vacuumcmd)
-		return false;
 	foreach(lc, statement->options)
 	{
 		DefElem    *option = lfirst_node(DefElem, lc);
@@ -212,15 +210,15 @@ la_vacuum_note_tables(const VacuumStmt *statement)
 }
 
 /*
- * May this error end here?  Not if it is somebody's wish that the statement
- * ends; a lock that takes too long is left to VACUUM to wait for.
+ * May this error end here?  Not if somebody has asked for it: a statement that
+ * is cancelled, or that waits for a catalog longer than it is to.
  */
 static bool
-la_vacuum_may_go_on(int sqlerrcode)
+la_vacuum_may_go_on(const ErrorData *edata)
 {
-	return ERRCODE_TO_CATEGORY(sqlerrcode) !=
+	return ERRCODE_TO_CATEGORY(edata->sqlerrcode) !=
 		ERRCODE_TO_CATEGORY(ERRCODE_OPERATOR_INTERVENTION) &&
-		sqlerrcode != ERRCODE_LOCK_NOT_AVAILABLE;
+		edata->sqlerrcode != ERRCODE_LOCK_NOT_AVAILABLE;
 }
 
 /*
@@ -233,7 +231,8 @@ la_vacuum_begin(const VacuumStmt *statement)
 	ResourceOwner owner = CurrentResourceOwner;
 
 	la_nvacuumed = 0;
-	if (la_vacuum_ring_blocks() == 0)
+	if (!statement->is_vacuumcmd || RecoveryInProgress() ||
+		la_vacuum_ring_blocks() == 0)
 		return;
 	BeginInternalSubTransaction(NULL);
 	MemoryContextSwitchTo(context);
@@ -244,11 +243,17 @@ la_vacuum_begin(const VacuumStmt *statement)
 	}
 	PG_CATCH();
 	{
-		if (!la_vacuum_may_go_on(geterrcode()))
-			PG_RE_THROW();
+		ErrorData  *edata;
+
 		MemoryContextSwitchTo(context);
+		edata = CopyErrorData();
 		FlushErrorState();
 		RollbackAndReleaseCurrentSubTransaction();
+		MemoryContextSwitchTo(context);
+		CurrentResourceOwner = owner;
+		if (!la_vacuum_may_go_on(edata))
+			ReThrowError(edata);
+		FreeErrorData(edata);
 	}
 	PG_END_TRY();
 	MemoryContextSwitchTo(context);

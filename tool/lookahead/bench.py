@@ -223,17 +223,6 @@ def ensure_io_tables(
     return settings
 
 
-def io_cases(
-    servers: Sequence[Server], scale: bench_io_service.Scale, groups: Sequence[str]
-) -> tuple[list[Case], list[str]]:
-    """List the cases that can be run here; see bench_io_service."""
-    lacking = slow_storage.why_not()
-    if lacking and "vacuum-wal" in groups:
-        progress(f"vacuum-wal is left out, no slow storage: {lacking}")
-        groups = [group for group in groups if group != "vacuum-wal"]
-    return cases(servers, scale, groups)
-
-
 def service_runner(scans: Scans[bench_io_service.Scale, ServiceData]) -> ServiceRunner:
     assert scans.read_ahead is not None
     return ServiceRunner(
@@ -246,13 +235,14 @@ IO_SERVICE = ScanBench(
     name="io-service",
     groups=bench_io_service.GROUPS,
     reading_groups=bench_io_service.READING_GROUPS,
-    cases=io_cases,
+    cases=cases,
     data=lambda server, scale: ServiceData(server, scale, progress=console.print),
     ensure=ensure_io_tables,
     runner=service_runner,
     result=build_io_result,
     description=bench_io_service.DESCRIPTION,
     groups_of_ours=("kill",),
+    slow_groups=bench_io_service.SLOW_GROUPS,
 )
 
 

@@ -43,6 +43,9 @@ READING_GROUPS = (
     "validate-index", "bitmap", "index-scan",
 )  # fmt: skip
 
+# Those that need the storage of bench/slowfs.
+SLOW_GROUPS = ("vacuum-wal",)
+
 # Tables.
 ORDERED_TABLE = "t_0"
 RANDOM_TABLE = "t_random"

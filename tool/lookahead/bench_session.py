@@ -119,6 +119,8 @@ class ScanBench(Generic[CellT, ScaleT, DataT]):
     description: Mapping[str, Any] = field(default_factory=dict)
     # Those that are about the extension alone.
     groups_of_ours: Sequence[str] = ()
+    # Those that cannot run without slow storage.
+    slow_groups: Sequence[str] = ()
 
 
 @dataclass
@@ -142,8 +144,10 @@ def run_scans(
     groups = delayed_groups(
         chosen_groups(options.only, bench.groups), bench.reading_groups, options.read_delay_us
     )
+    groups, left_out = possible_groups(groups, bench.slow_groups)
     folder = options.folder(bench.name, servers)
     found, notes = bench.cases(servers, scale, groups)
+    notes += left_out
     if not options.extension:
         found = [case for case in found if case.group not in bench.groups_of_ours]
     some = options.chosen(found)
@@ -249,6 +253,28 @@ def delayed_groups(groups: list[str], possible: Sequence[str], read_delay_us: in
     if not left:
         raise UsageError(f"--read-delay is for the groups {', '.join(possible)}")
     return left
+
+
+def possible_groups(groups: list[str], slow: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return the groups that can run here, and what to note of the others.
+
+    What they need is built now: a run of hours shall not end for it.
+    """
+    mine = [group for group in groups if group in slow]
+    if not mine:
+        return groups, []
+    lacking = slow_storage.why_not()
+    if not lacking:
+        try:
+            slow_storage.program(progress)
+        except LookaheadError as error:
+            lacking = str(error)
+    if not lacking:
+        return groups, []
+    left = [group for group in groups if group not in slow]
+    if not left:
+        raise LookaheadError(f"no slow storage: {lacking}")
+    return left, [f"left out, as there is no slow storage: {', '.join(mine)} ({lacking})"]
 
 
 def describe_run(data: Mapping[str, BenchData], pairs: int) -> dict[str, Any]:

@@ -107,10 +107,7 @@ class BenchData:
         self._slow = self.home.with_name(f"{self.home.name}-slow")
         self._slow_wal = self.home.with_name(f"{self.home.name}-slow-wal")
         # A server may run there on our files, left by a run that was killed.
-        for folder in (self._slow, self._slow_wal):
-            if not slow_storage.let_go(folder):
-                raise LookaheadError(f"{folder} is mounted, and cannot be unmounted")
-            shutil.rmtree(folder, ignore_errors=True)
+        self._let_go(self._slow)
         self.cluster = Cluster(server, conf=COMMON_CONF, preload=False, data=self.home)
         if (self.home / "postmaster.pid").exists():
             # Ours, as we hold the lock: left by a run that was killed.
@@ -118,6 +115,14 @@ class BenchData:
             self.cluster.stop()
             # Its number may be another process's by now, and nothing would start.
             (self.home / "postmaster.pid").unlink(missing_ok=True)
+        self._let_go(self._slow_wal)
+
+    @staticmethod
+    def _let_go(folder: Path) -> None:
+        """Unmount and remove what a run that was killed has left of slow storage."""
+        if not slow_storage.let_go(folder):
+            raise LookaheadError(f"{folder} is mounted, and cannot be unmounted")
+        shutil.rmtree(folder, ignore_errors=True)
 
     def name(self) -> str:
         """Return the name of the data directory."""

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 
 import pytest
 
 from lookahead import bench_index_scan, bench_io_service, bench_leaf, slow_storage
-from lookahead.bench_session import Options, Tuned, definition_of, delayed_groups
+from lookahead.bench_io_service import SLOW_GROUPS
+from lookahead.bench_session import (
+    Options,
+    Tuned,
+    definition_of,
+    delayed_groups,
+    possible_groups,
+)
 from lookahead.errors import LookaheadError, UsageError
 
 POSSIBLE = ("random", "matrix")
@@ -49,3 +57,21 @@ def test_runs_of_another_storage_are_others() -> None:
     slow = definition_of(dataclasses.replace(options, read_delay_us=1000), scale, Tuned())
     assert disk != slow
     assert slow["read_delay_us"] == 1000
+
+
+def test_a_group_that_needs_slow_storage_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The others run, and the result says so; alone it is an error."""
+    monkeypatch.setattr(slow_storage, "why_not", lambda: None)
+    monkeypatch.setattr(slow_storage, "program", lambda log: Path("slowfs"))
+    assert possible_groups(["vacuum", "vacuum-wal"], SLOW_GROUPS) == (["vacuum", "vacuum-wal"], [])
+
+    def fail(log: object) -> Path:
+        raise LookaheadError("no compiler")
+
+    monkeypatch.setattr(slow_storage, "program", fail)
+    groups, notes = possible_groups(["vacuum", "vacuum-wal"], SLOW_GROUPS)
+    assert groups == ["vacuum"]
+    assert notes == ["left out, as there is no slow storage: vacuum-wal (no compiler)"]
+    assert possible_groups(["vacuum"], SLOW_GROUPS) == (["vacuum"], [])
+    with pytest.raises(LookaheadError, match="no compiler"):
+        possible_groups(["vacuum-wal"], SLOW_GROUPS)
