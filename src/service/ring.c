@@ -39,7 +39,7 @@
 
 /* Pages that are looked at; of so many one may be a stranger's. */
 #define LA_RING_SAMPLE	32
-#define LA_RING_STRANGERS	8
+#define LA_RING_STRANGERS	16
 
 /* A page that was read through a ring. */
 typedef struct LaRingPage

@@ -27,6 +27,7 @@
 #include "source/bitmap_blocks.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
+#include "window/guard.h"
 
 /* Blocks that one call of the source may pass over. */
 #define LA_SKIP_PASSED		65536
@@ -48,8 +49,9 @@ la_bitmap_copy(LaBitmapSource *source)
 {
 	BitmapHeapScanState *node = source->node;
 	dsa_area   *dsa = node->ss.ps.state->es_query_dsa;
-	dsa_pointer shared = tbm_prepare_shared_iterate(node->tbm);
-	TBMSharedIterator *iterator = tbm_attach_shared_iterate(dsa, shared);
+	ResourceOwner save = CurrentResourceOwner;
+	TBMSharedIterator *iterator;
+	dsa_pointer shared;
 	BlockNumber blkno;
 
 	if (source->ncopied == source->copy_size &&
@@ -60,6 +62,14 @@ la_bitmap_copy(LaBitmapSource *source)
 		source->copy = repalloc(source->copy,
 								sizeof(BlockNumber) * source->copy_size);
 	}
+
+	/*
+	 * A segment of the query's shared memory that is made or attached here is
+	 * the query's, and lasts longer than this call.
+	 */
+	CurrentResourceOwner = la_guard_outer_owner();
+	shared = tbm_prepare_shared_iterate(node->tbm);
+	iterator = tbm_attach_shared_iterate(dsa, shared);
 	source->has_first = source->last_copied == InvalidBlockNumber;
 	source->ncopied = source->next_copied = 0;
 	while ((blkno = la_tbm_shared_next(iterator)) != InvalidBlockNumber)
@@ -76,6 +86,7 @@ la_bitmap_copy(LaBitmapSource *source)
 	source->copied_all = blkno == InvalidBlockNumber;
 	tbm_end_shared_iterate(iterator);
 	tbm_free_shared_area(dsa, shared);
+	CurrentResourceOwner = save;
 }
 
 /*
@@ -89,6 +100,7 @@ la_bitmap_source_open(LaBitmapSource *source)
 
 	source->nblocks = RelationGetNumberOfBlocks(node->ss.ss_currentRelation);
 	source->named = 0;
+	source->reached = InvalidBlockNumber;
 	source->iterator = NULL;
 	source->next_copied = 0;
 	if (!source->has_first)
@@ -161,6 +173,7 @@ la_bitmap_source_next(LaSource *base, BlockNumber *blkno)
 		if (*blkno == InvalidBlockNumber || *blkno >= source->nblocks)
 			return LA_SOURCE_END;
 		source->named++;
+		source->reached = *blkno;
 		if (*blkno <= *source->current)
 		{
 			if (++npassed == LA_SKIP_PASSED)

@@ -31,6 +31,7 @@ typedef struct LaBitmapSource
 	bool		skip_resident;	/* until a block is to be read */
 	BlockNumber nblocks;		/* of the table */
 	int64		named;			/* blocks of the bitmap that we have seen */
+	BlockNumber reached;		/* the last of them, or InvalidBlockNumber */
 
 	/* a bitmap of our own: an iterator, which lives as long as the bitmap */
 	TBMPrivateIterator *iterator;

@@ -63,9 +63,11 @@
  * cache, and to ask the kernel at each block cost a tenth there, several times
  * of what it computes for that.
  *
- * While we look ahead, the node's own prefetching (15 to 17) is switched off:
- * it would advise a second time of every block.  In a parallel scan it goes on,
- * being everybody's.
+ * While we look ahead, the node's own prefetching (15 to 17) is to pass what we
+ * have asked for, or it would advise a second time of every block.  So we move
+ * its iterator to where ours is.  Where no row is to be seen for a long time,
+ * and we are not called, the scan comes near that, and the node prefetches on
+ * from there.  In a parallel scan it goes on, being everybody's.
  *
  * Parallel scans take blocks one by one from a shared iterator, and only the
  * process that has built the bitmap can make another iterator of it.  That one
@@ -226,7 +228,7 @@ struct LaBitmapScan
 	LaBitmapSource source;		/* its memory is that of base.window */
 	bool		fills_buffers;	/* the method reads into shared buffers */
 
-	int			prefetch_maximum;	/* the node's own; 0: not changed */
+	BlockNumber node_reached;	/* by the node's own prefetching, for us */
 };
 
 static LaByAddress la_nodes;	/* those without a filter */
@@ -252,31 +254,40 @@ static const LaFollowedOps la_bitmap_scan_ops = {
 #if LA_HAVE_BITMAP_STREAM
 
 static void
-la_node_prefetch(LaBitmapScan *scan, bool on)
+la_node_follows(LaBitmapScan *scan)
 {
 }
 
 #else
 
 /*
- * Switch the node's own prefetching off, or on again.  The processes of a
- * parallel scan share its state, so there it stays as it is.
+ * Of the blocks that we have asked for the node need not advise: let its own
+ * iterator pass them, as if it had.  The processes of a parallel scan share
+ * theirs, so there it stays where it is.
  */
 static void
-la_node_prefetch(LaBitmapScan *scan, bool on)
+la_node_follows(LaBitmapScan *scan)
 {
 	BitmapHeapScanState *node = scan->node;
+	const BlockNumber reached = scan->source.reached;
 
-	if (on && scan->prefetch_maximum != 0)
+	if (node->pstate != NULL || reached == InvalidBlockNumber ||
+		scan->base.window->method->id == LA_METHOD_NONE)
+		return;
+	while (node->prefetch_iterator != NULL &&
+		   (scan->node_reached == InvalidBlockNumber ||
+			scan->node_reached < reached))
 	{
-		node->prefetch_maximum = scan->prefetch_maximum;
-		scan->prefetch_maximum = 0;
-	}
-	else if (!on && scan->prefetch_maximum == 0 && node->pstate == NULL)
-	{
-		scan->prefetch_maximum = node->prefetch_maximum;
-		node->prefetch_maximum = 0;
-		node->prefetch_target = 0;
+		BlockNumber blkno = la_tbm_private_next(node->prefetch_iterator);
+
+		if (blkno == InvalidBlockNumber)
+		{
+			tbm_end_private_iterate(node->prefetch_iterator);
+			node->prefetch_iterator = NULL;
+			break;
+		}
+		node->prefetch_pages++;
+		scan->node_reached = blkno;
 	}
 }
 
@@ -347,10 +358,6 @@ la_bitmap_enter(LaBitmapScan *scan, LaBitmapState state)
 		case LA_BITMAP_OUT:
 			break;
 	}
-	/* Where nothing is read ahead the node's own is not to be missed. */
-	if (state != scan->state)
-		la_node_prefetch(scan, state != LA_BITMAP_LOOKING ||
-						 scan->base.window->method->id == LA_METHOD_NONE);
 	scan->state = state;
 }
 
@@ -501,6 +508,7 @@ la_bitmap_fill(LaBitmapScan *scan)
 		return;
 	}
 
+	la_node_follows(scan);
 	la_usage(&after);
 	scan->sleeps = after.sleeps;
 	scan->reads = la_blocks_read();
@@ -598,6 +606,7 @@ la_bitmap_restarts(Datum arg)
 	scan->is_repeated = true;
 	scan->current = InvalidBlockNumber;
 	BlockIdSet(&scan->current_id, InvalidBlockNumber);
+	scan->node_reached = InvalidBlockNumber;
 	scan->visited_before = scan->visited;
 }
 
@@ -956,6 +965,7 @@ la_bitmap_scan_register(MemoryContext query_context, BitmapHeapScanState *node)
 	scan->slot = node->ss.ss_ScanTupleSlot;
 	scan->node = node;
 	scan->query_context = query_context;
+	scan->node_reached = InvalidBlockNumber;
 	scan->current = InvalidBlockNumber;
 	BlockIdSet(&scan->current_id, InvalidBlockNumber);
 	scan->hold = LA_FIRST_HOLD;

@@ -103,6 +103,15 @@ la_damage_is_accepted(void)
 }
 
 /*
+ * The resource owner that is current outside of guarded bodies.
+ */
+ResourceOwner
+la_guard_outer_owner(void)
+{
+	return la_outer_owner ? la_outer_owner : CurrentResourceOwner;
+}
+
+/*
  * Make a resource owner below the current one, or, in a guarded body, beside
  * that of the body.
  *
@@ -113,8 +122,7 @@ ResourceOwner
 la_guard_owner_create(void)
 {
 	Assert(CurrentResourceOwner != NULL);
-	return ResourceOwnerCreate(la_outer_owner ? la_outer_owner :
-							   CurrentResourceOwner, "pg_lookahead");
+	return ResourceOwnerCreate(la_guard_outer_owner(), "pg_lookahead");
 }
 
 static void

@@ -36,6 +36,7 @@ la_guard_is_possible(void)
 	return InterruptHoldoffCount == 0 && CritSectionCount == 0;
 }
 
+extern ResourceOwner la_guard_outer_owner(void);
 extern ResourceOwner la_guard_owner_create(void);
 extern void la_guard_owner_free(ResourceOwner owner, bool is_good);
 extern bool la_guard_run(ResourceOwner owner, void (*body) (void *), void *arg);

@@ -421,6 +421,58 @@ def test_locked_catalogs(slow: Cluster, server: Server, name: str) -> None:
         other.execute("DROP INDEX far_array")
 
 
+# Of each eighth block, so that the kernel reads none ahead, there is a row that the index has.
+# Most of these are dead, and nobody has said so in the visibility map.
+GAP = """
+CREATE TABLE gap (a int, k int, f text) WITH (autovacuum_enabled = off) TABLESPACE slow;
+ALTER TABLE gap ALTER f SET STORAGE plain;
+INSERT INTO gap SELECT i, (i % 8 = 7)::int, repeat('x', 5000) FROM generate_series(0, 7999) i;
+CREATE INDEX gap_k ON gap (k);
+VACUUM ANALYZE gap;
+DELETE FROM gap WHERE k = 1 AND a BETWEEN 2400 AND 7900
+"""
+
+
+def sleeps_of(connection: Connection) -> int:
+    """Return how often a session's process has slept."""
+    status = Path(f"/proc/{connection.info.backend_pid}/status").read_text()
+    return int(status.split("\nvoluntary_ctxt_switches:")[1].split()[0])
+
+
+@pytest.mark.parametrize("method", ["advice", "worker"])
+def test_bitmap_scan_without_rows(slow: Cluster, server: Server, method: str) -> None:
+    """Where no row is seen for long, the server's own prefetching goes on."""
+    if server.major >= 18:
+        pytest.skip("18 has a stream, which we do not stop")
+    query = "SELECT count(f) FROM gap WHERE k = 1"
+    slept = {}
+    with connect(slow) as connection:
+        once(connection, "gap", GAP)
+        connection.execute(query)
+    for on in (False, True):
+        make_cold(slow)
+        with connect(slow) as connection:
+            if on:
+                until_served(connection)
+            settings(
+                connection,
+                **BITMAP_SCANS,
+                effective_io_concurrency=100,
+                pg_lookahead__bitmapscan=on,
+                pg_lookahead__method=method,
+                pg_lookahead__max_distance=16,
+            )
+            require_node(connection, query, "Bitmap Heap Scan")
+            rows(connection, "SELECT count(*) FROM few")
+            before = sleeps_of(connection)
+            assert value(connection, query) == 313
+            slept[on] = sleeps_of(connection) - before
+            if on:
+                assert session(connection).blocks_issued > 100
+    # Of 1,000 blocks 687 have no row.
+    assert slept[True] <= slept[False] + 80, slept
+
+
 # A function may come for the rows of a cursor one by one, or, in a loop, some at a time.
 ONE_BY_ONE = """
 CREATE FUNCTION one_by_one(query text) RETURNS int LANGUAGE plpgsql AS $$
