@@ -65,9 +65,10 @@
  *
  * While we look ahead, the node's own prefetching (15 to 17) is to pass what we
  * have asked for, or it would advise a second time of every block.  So we move
- * its iterator to where ours is.  Where no row is to be seen for a long time,
- * and we are not called, the scan comes near that, and the node prefetches on
- * from there.  In a parallel scan it goes on, being everybody's.
+ * its iterator to where ours is, and let it look less far ahead than we do.
+ * Where no row is to be seen for a long time, and we are not called, the scan
+ * comes near that, and the node prefetches on from there.  In a parallel scan
+ * it goes on, being everybody's.
  *
  * Parallel scans take blocks one by one from a shared iterator, and only the
  * process that has built the bitmap can make another iterator of it.  That one
@@ -228,7 +229,9 @@ struct LaBitmapScan
 	LaBitmapSource source;		/* its memory is that of base.window */
 	bool		fills_buffers;	/* the method reads into shared buffers */
 
-	BlockNumber node_reached;	/* by the node's own prefetching, for us */
+	/* the node's own prefetching */
+	BlockNumber node_reached;	/* its iterator, for us */
+	int			prefetch_maximum;	/* as it was set; 0: it still is */
 };
 
 static LaByAddress la_nodes;	/* those without a filter */
@@ -258,18 +261,28 @@ la_node_follows(LaBitmapScan *scan)
 {
 }
 
+static void
+la_node_is_free(LaBitmapScan *scan)
+{
+}
+
 #else
+
+/* The node prefetches where less than this part of our blocks is left. */
+#define LA_NODE_NEAR	4
 
 /*
  * Of the blocks that we have asked for the node need not advise: let its own
- * iterator pass them, as if it had.  The processes of a parallel scan share
- * theirs, so there it stays where it is.
+ * iterator pass them, as if it had.  It advises of others only where few of
+ * these are left, which is when we have not been called.  The processes of a
+ * parallel scan share theirs, so there it stays where it is.
  */
 static void
 la_node_follows(LaBitmapScan *scan)
 {
 	BitmapHeapScanState *node = scan->node;
 	const BlockNumber reached = scan->source.reached;
+	int			near;
 
 	if (node->pstate != NULL || reached == InvalidBlockNumber ||
 		scan->base.window->method->id == LA_METHOD_NONE)
@@ -289,6 +302,23 @@ la_node_follows(LaBitmapScan *scan)
 		node->prefetch_pages++;
 		scan->node_reached = blkno;
 	}
+	if (scan->prefetch_maximum == 0)
+		scan->prefetch_maximum = node->prefetch_maximum;
+	near = scan->base.window->nahead / LA_NODE_NEAR;
+	node->prefetch_maximum = Max(1, Min(scan->prefetch_maximum, near));
+	node->prefetch_target = Min(node->prefetch_target,
+								node->prefetch_maximum);
+}
+
+/*
+ * We do not look ahead: the node prefetches as far as it is set to.
+ */
+static void
+la_node_is_free(LaBitmapScan *scan)
+{
+	if (scan->prefetch_maximum != 0)
+		scan->node->prefetch_maximum = scan->prefetch_maximum;
+	scan->prefetch_maximum = 0;
 }
 
 #endif
@@ -358,6 +388,8 @@ la_bitmap_enter(LaBitmapScan *scan, LaBitmapState state)
 		case LA_BITMAP_OUT:
 			break;
 	}
+	if (state != LA_BITMAP_LOOKING)
+		la_node_is_free(scan);
 	scan->state = state;
 }
 
