@@ -85,13 +85,13 @@ la_vacuum_ring_blocks(void)
 	return nblocks;
 }
 
-static int
-la_vacuum_place(Oid relid)
+static bool
+la_is_noted(Oid relid)
 {
 	for (int i = 0; i < la_nvacuumed; i++)
 		if (la_vacuumed[i] == relid)
-			return i;
-	return -1;
+			return true;
+	return false;
 }
 
 /*
@@ -103,7 +103,7 @@ la_vacuum_note(Oid relid)
 	Oid			toast_oid;
 	Relation	rel;
 
-	if (la_nvacuumed == LA_MAX_VACUUMED || la_vacuum_place(relid) >= 0 ||
+	if (la_nvacuumed == LA_MAX_VACUUMED || la_is_noted(relid) ||
 		!ConditionalLockRelationOid(relid, AccessShareLock))
 		return;
 	rel = try_relation_open(relid, NoLock);
@@ -276,7 +276,7 @@ la_vacuum_end(void)
 BufferAccessStrategy
 la_vacuum_ring(Relation rel, BufferAccessStrategy servers)
 {
-	if (la_vacuum_place(RelationGetRelid(rel)) < 0 ||
+	if (!la_is_noted(RelationGetRelid(rel)) ||
 		!la_is_servers_vacuum_ring(servers) ||
 		RelationGetNumberOfBlocks(rel) <= la_vacuum_ring_blocks())
 		return servers;

@@ -553,6 +553,12 @@ def at_work(*tasks: Callable[[], object], seconds: float = 120) -> Iterator[None
                 future.result(seconds)
 
 
+def sleeps_of(pid: int) -> int:
+    """Return how often a process has slept."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(status.split("\nvoluntary_ctxt_switches:")[1].split()[0])
+
+
 def signal_backend(pid: int, name: str) -> None:
     """Send a signal to one backend of ours."""
     subprocess.run(["kill", f"-{name}", str(pid)], check=True)

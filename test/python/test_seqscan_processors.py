@@ -16,7 +16,7 @@ from lookahead.cluster import Cluster
 from lookahead.servers import Server
 
 from seqscan_support import blocks_of, long_table, need_followed_scans, scanning, switch
-from support import Connection, cold, connect, gained, ice_cold, rows, until_served
+from support import Connection, cold, connect, gained, ice_cold, rows, sleeps_of, until_served
 
 pytestmark = [
     # Workers that are not needed any more are told so in this way.
@@ -36,9 +36,7 @@ def tables(cluster: Cluster, server: Server) -> Iterator[Cluster]:
 def scheduled(pid: int) -> tuple[float, float, int]:
     """Return the seconds for which a process ran, and was ready to; and its sleeps."""
     ran, ready = Path(f"/proc/{pid}/schedstat").read_text().split()[:2]
-    status = Path(f"/proc/{pid}/status").read_text()
-    sleeps = status.split("\nvoluntary_ctxt_switches:")[1].split()[0]
-    return int(ran) / 1e9, int(ready) / 1e9, int(sleeps)
+    return int(ran) / 1e9, int(ready) / 1e9, sleeps_of(pid)
 
 
 @contextmanager

@@ -39,6 +39,7 @@ from support import (
     script,
     session,
     settings,
+    sleeps_of,
     slow_tablespace,
     until,
     until_served,
@@ -433,12 +434,6 @@ DELETE FROM gap WHERE k = 1 AND a BETWEEN 4800 AND 15800
 """
 
 
-def sleeps_of(connection: Connection) -> int:
-    """Return how often a session's process has slept."""
-    status = Path(f"/proc/{connection.info.backend_pid}/status").read_text()
-    return int(status.split("\nvoluntary_ctxt_switches:")[1].split()[0])
-
-
 @pytest.mark.parametrize("method", ["advice", "worker"])
 def test_bitmap_scan_without_rows(slow: Cluster, server: Server, method: str) -> None:
     """Where no row is seen for long, the server's own prefetching goes on."""
@@ -465,9 +460,9 @@ def test_bitmap_scan_without_rows(slow: Cluster, server: Server, method: str) ->
             )
             require_node(connection, query, "Bitmap Heap Scan")
             rows(connection, "SELECT count(*) FROM few")
-            before = sleeps_of(connection)
+            before = sleeps_of(connection.info.backend_pid)
             assert value(connection, query) == 313
-            slept[on] = sleeps_of(connection) - before
+            slept[on] = sleeps_of(connection.info.backend_pid) - before
             if on:
                 assert session(connection).blocks_issued > 100
     # 687 blocks have no row; of the others some are waited for, too.  The server alone is a
