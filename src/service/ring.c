@@ -17,11 +17,16 @@
  * The server's rings last as long as a scan, ours as long as a worker.
  * Meanwhile a buffer may become another page's: those of a table that is
  * dropped, truncated or rewritten are free at once, and the next to be taken.
- * A ring knows its buffers by number and would overwrite such pages, or share
- * the buffers with another ring for good.  So what was read into each is noted,
- * and before a worker goes on that had nothing to do for a while, some are
- * looked at.  If too many are strangers' there is a new ring; while it fills,
- * what is left of the old one is in shared buffers, too, and unprotected.
+ * A ring knows its buffers by number.  It would overwrite such a page, and if
+ * that is one which another ring has read, the two would share the buffer for
+ * good, each reading over what the other read last.  So we keep a list like the
+ * ring's, of the pages that were read into its buffers.  Where the buffer whose
+ * turn it is has another page by now, we hold a pin on that page while we read;
+ * then the ring lets go of the buffer and takes a new one in its place.
+ *
+ *		ring	7	12	30		buffers, as the server has them
+ *		list	a	 b	 c		pages that we read into them
+ *		pool	a	 x	 c		pages that they have: 12 is let go
  *
  * Copyright (c) 2026, the pg_lookahead authors
  *
@@ -37,27 +42,36 @@
 /* Buffers of the server's ring for bulk reads, before 16. */
 #define LA_SMALL_RING	(256 * 1024 / BLCKSZ)
 
-/* Pages that are looked at; of so many one may be a stranger's. */
-#define LA_RING_SAMPLE	32
-#define LA_RING_STRANGERS	16
+/*
+ * If the server has passed over so many of its buffers, as when a page that is
+ * read turns out to be there already, we find the place again.
+ */
+#define LA_RING_SLIP	8
 
 /* A page that was read through a ring. */
 typedef struct LaRingPage
 {
-	Buffer		buffer;
+	Buffer		buffer;			/* InvalidBuffer: none yet */
 	BufferTag	tag;
 } LaRingPage;
+
+/* One of the server's rings. */
+typedef struct LaRingPart
+{
+	BufferAccessStrategy strategy;
+	LaRingPage *pages;			/* one for each buffer */
+	int			npages;
+	int			next;			/* the one whose turn it is */
+} LaRingPart;
 
 struct LaRing
 {
 	MemoryContext context;
-	int			nblocks;		/* of all strategies together */
-	int			nstrategies;
+	int			nblocks;		/* of all parts together */
+	int			nparts;
 	int			current;
-	int			used;			/* blocks read through the current one */
-	uint64		nnoted;			/* pages noted, ever */
-	LaRingPage *pages;			/* the last "nblocks" of them */
-	BufferAccessStrategy strategies[FLEXIBLE_ARRAY_MEMBER];
+	int			used;			/* blocks asked of the current part */
+	LaRingPart	parts[FLEXIBLE_ARRAY_MEMBER];
 };
 
 /*
@@ -86,14 +100,18 @@ la_ring_create(MemoryContext parent, int nblocks)
 	int			n = LA_HAVE_SIZED_RING ? 1 : nblocks / LA_SMALL_RING;
 	LaRing	   *ring;
 
-	ring = palloc0(offsetof(LaRing, strategies) +
-				   n * sizeof(BufferAccessStrategy));
+	ring = palloc0(offsetof(LaRing, parts) + n * sizeof(LaRingPart));
 	ring->context = context;
-	ring->nstrategies = n;
+	ring->nparts = n;
 	ring->nblocks = nblocks;
-	ring->pages = palloc(nblocks * sizeof(LaRingPage));
 	for (int i = 0; i < n; i++)
-		ring->strategies[i] = la_bulk_read_strategy(nblocks);
+	{
+		LaRingPart *part = &ring->parts[i];
+
+		part->strategy = la_bulk_read_strategy(nblocks);
+		part->npages = nblocks / n;
+		part->pages = palloc0(part->npages * sizeof(LaRingPage));
+	}
 	MemoryContextSwitchTo(save);
 	return ring;
 }
@@ -129,68 +147,71 @@ la_ring_blocks(const LaRing *ring)
 }
 
 /*
- * Note what was read into a buffer, which the caller has pinned.
+ * The part of the ring for the next so many blocks.
  */
-static inline void
-la_ring_note(LaRing *ring, Buffer buffer)
-{
-	LaRingPage *page = &ring->pages[ring->nnoted++ % ring->nblocks];
-
-	page->buffer = buffer;
-	page->tag = GetBufferDescriptor(buffer - 1)->tag;
-}
-
-/*
- * Are too many of its buffers another page's?  Looks without a lock, at a few
- * that are spread over the ring: a guess is enough.
- */
-static bool
-la_ring_is_lost(const LaRing *ring)
-{
-	int			npages = (int) Min(ring->nnoted, (uint64) ring->nblocks);
-	int			step = Max(npages / LA_RING_SAMPLE, 1);
-	int			nseen = 0;
-	int			nstrangers = 0;
-
-	for (int i = 0; i < npages; i += step)
-	{
-		const LaRingPage *page = &ring->pages[i];
-
-		nseen++;
-		nstrangers +=
-			!BufferTagsEqual(&page->tag,
-							 &GetBufferDescriptor(page->buffer - 1)->tag);
-	}
-	return nstrangers > nseen / LA_RING_STRANGERS;
-}
-
-/*
- * This ring, or a new one in its place if others have its buffers now.
- */
-LaRing *
-la_ring_renew(LaRing *ring, MemoryContext parent)
-{
-	int			nblocks = ring->nblocks;
-
-	if (!la_ring_is_lost(ring))
-		return ring;
-	MemoryContextDelete(ring->context);
-	return la_ring_create(parent, nblocks);
-}
-
-/*
- * The strategy for the next run of blocks.
- */
-static BufferAccessStrategy
+static LaRingPart *
 la_ring_next(LaRing *ring, int nblocks)
 {
-	if (ring->nstrategies > 1 && ring->used + nblocks > LA_SMALL_RING)
+	if (ring->nparts > 1 && ring->used + nblocks > LA_SMALL_RING)
 	{
-		ring->current = (ring->current + 1) % ring->nstrategies;
+		ring->current = (ring->current + 1) % ring->nparts;
 		ring->used = 0;
 	}
 	ring->used += nblocks;
-	return ring->strategies[ring->current];
+	return &ring->parts[ring->current];
+}
+
+/*
+ * If the buffer that is the next but so many has become another page's, pin
+ * that page and return the buffer.  Else return InvalidBuffer, also where the
+ * server lets go of it in any case, because that page is used by others.
+ *
+ * Looks without a lock: if the page changes meanwhile, it is not found.
+ */
+static Buffer
+la_ring_pin_stranger(const LaRingPart *part, int ahead)
+{
+	const LaRingPage *page = &part->pages[(part->next + ahead) % part->npages];
+	BufferDesc *desc;
+	BufferTag	tag;
+	uint32		state;
+
+	if (page->buffer == InvalidBuffer)
+		return InvalidBuffer;
+	desc = GetBufferDescriptor(page->buffer - 1);
+	tag = desc->tag;
+	if (BufferTagsEqual(&page->tag, &tag))
+		return InvalidBuffer;
+	state = pg_atomic_read_u32(&desc->state);
+	if (BUF_STATE_GET_REFCOUNT(state) > 0 ||
+		BUF_STATE_GET_USAGECOUNT(state) > 1 ||
+		!ReadRecentBuffer(la_tag_locator(&tag), la_tag_fork(&tag),
+						  tag.blockNum, page->buffer))
+		return InvalidBuffer;
+	return page->buffer;
+}
+
+/*
+ * Note what was read into a buffer, which the caller has pinned.
+ */
+static void
+la_ring_note(LaRingPart *part, Buffer buffer)
+{
+	LaRingPage *page = &part->pages[part->next];
+
+	for (int i = 1; page->buffer != buffer && i <= LA_RING_SLIP; i++)
+	{
+		int			place = (part->next + i) % part->npages;
+
+		if (part->pages[place].buffer == buffer)
+		{
+			part->next = place;
+			page = &part->pages[place];
+		}
+	}
+	page->buffer = buffer;
+	page->tag = GetBufferDescriptor(buffer - 1)->tag;
+	part->next = (part->next + 1) % part->npages;
 }
 
 /*
@@ -223,35 +244,47 @@ void
 la_read_range(LaRing *ring, LaRange *range)
 {
 	const LaTarget *target = range->target;
+	LaRingPart *part = la_ring_next(ring, range->nblocks);
 	Buffer		buffers[MAX_IO_COMBINE_LIMIT];
+	Buffer		strangers[MAX_IO_COMBINE_LIMIT];
 	ReadBuffersOperation read;
 	uint32		most = la_most_read_blocks();
+	uint32		most_strangers = most;
 
 	memset(&read, 0, sizeof(read));
 	memset(buffers, 0, sizeof(buffers));
 	read.smgr = la_smgropen(target->locator);
 	la_set_persistence(&read, target->persistence);
 	read.forknum = target->fork;
-	read.strategy = la_ring_next(ring, range->nblocks);
+	read.strategy = part->strategy;
 	LimitAdditionalPins(&most);
+	LimitAdditionalPins(&most_strangers);
 	while (range->done < range->nblocks)
 	{
 		int			n = Min(range->nblocks - range->done, (int) most);
 		int			wanted = n;
+		int			nstrangers = Min(n, (int) most_strangers);
 		int64		before = pgBufferUsage.shared_blks_read;
 		bool		is_ours;
 
 		/* The part that was split off has to be read first. */
 		if (buffers[0] == InvalidBuffer && !la_is_wanted(range->owner))
 			return;
+		for (int i = 0; i < nstrangers; i++)
+			strangers[i] = la_ring_pin_stranger(part, i);
 		if (StartReadBuffers(&read, buffers, range->first + range->done, &n, 0))
 			WaitReadBuffers(&read);
 		is_ours = la_count_read(range, before);
 		for (int i = 0; i < n; i++)
 		{
 			if (is_ours)
-				la_ring_note(ring, buffers[i]);
+				la_ring_note(part, buffers[i]);
 			ReleaseBuffer(buffers[i]);
+		}
+		for (int i = 0; i < nstrangers; i++)
+		{
+			if (strangers[i] != InvalidBuffer)
+				ReleaseBuffer(strangers[i]);
 		}
 
 		/* What the server has pinned for a part it split off comes first. */
@@ -276,18 +309,24 @@ la_read_range(LaRing *ring, LaRange *range)
 
 	while (range->done < range->nblocks)
 	{
+		LaRingPart *part;
 		int64		before = pgBufferUsage.shared_blks_read;
-		Buffer		buffer;
+		Buffer		stranger,
+					buffer;
 
 		if (!la_is_wanted(range->owner))
 			return;
+		part = la_ring_next(ring, 1);
+		stranger = la_ring_pin_stranger(part, 0);
 		buffer = ReadBufferWithoutRelcache(target->locator, target->fork,
 										   range->first + range->done,
-										   RBM_NORMAL, la_ring_next(ring, 1),
+										   RBM_NORMAL, part->strategy,
 										   permanent);
 		if (la_count_read(range, before))
-			la_ring_note(ring, buffer);
+			la_ring_note(part, buffer);
 		ReleaseBuffer(buffer);
+		if (stranger != InvalidBuffer)
+			ReleaseBuffer(stranger);
 		range->done++;
 	}
 }

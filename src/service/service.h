@@ -269,7 +269,6 @@ typedef struct LaRange
 } LaRange;
 
 extern LaRing *la_ring_resize(LaRing *ring, MemoryContext parent, int kb);
-extern LaRing *la_ring_renew(LaRing *ring, MemoryContext parent);
 extern int	la_ring_blocks(const LaRing *ring);
 extern void la_read_range(LaRing *ring, LaRange *range);
 

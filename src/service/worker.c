@@ -82,9 +82,6 @@
 #define LA_TIDY_US			UINT64CONST(1000000)
 #define LA_CLOSE_US			UINT64CONST(60000000)
 
-/* Who had no work for so long looks what has become of the ring. */
-#define LA_RING_REST_US		UINT64CONST(100000)
-
 /* A worker without work looks round this often, for what has no latch. */
 #define LA_IDLE_TIMEOUT_MS	60000L
 
@@ -100,7 +97,6 @@ typedef struct LaPiece
 
 static LaWorker *la_worker = NULL;	/* our own */
 static LaRing *la_ring = NULL;
-static uint64 la_served_us = 0;	/* when the last request was done */
 static uint64 la_tidied_us = 0;	/* see la_worker_tidy() */
 static uint64 la_closed_us = 0;
 
@@ -556,15 +552,12 @@ la_io_worker_main(Datum arg)
 			la_worker_sleep();
 			continue;
 		}
-		if (la_now_us() - la_served_us >= LA_RING_REST_US)
-			la_ring = la_ring_renew(la_ring, TopMemoryContext);
 		la_serve(&pending[first]);
 		MemoryContextReset(context);
 		first = (first + 1) % LA_MAX_PENDING;
 		npending--;
 		(void) la_status_turn(la_worker);
-		la_served_us = la_now_us();
-		if (la_served_us - la_tidied_us >= LA_TIDY_US)
+		if (la_now_us() - la_tidied_us >= LA_TIDY_US)
 			la_worker_tidy(false);
 	}
 }

@@ -181,7 +181,9 @@ def test_the_service_reads_what_a_slow_scan_needs(tables: Cluster, synchronized:
         expected = rows(connection, SCAN)
         # Up to 16 come with the first one on 17.
         most = blocks_of(connection, "long") * 0.2
-        assert own_reads_of_a_slow_scan(connection, other, synchronized, expected) <= most
+        # Each time all buffers of the table become free, and those of workers' rings others'.
+        for _ in range(4):
+            assert own_reads_of_a_slow_scan(connection, other, synchronized, expected) <= most
 
 
 LIMITED = {
@@ -464,7 +466,6 @@ def test_buffers_of_a_table_that_went(own_cluster: NewCluster, server: Server) -
             assert value(connection, "SELECT count(f) FROM heir") == 480
             assert not is_used or len(had & buffers_of(connection, "heir")) > ring / 2
             assert len(buffers_of(connection, "heir")) == blocks
-            time.sleep(0.5)
             expected = read_by_workers(connection) + ring
             assert len(rows_by_workers(connection, SCAN, 40)) > 0
             assert read_by_workers(connection) > expected
