@@ -86,7 +86,7 @@ la_worker_start(LaWindow *window, const LaRun *run)
 	if (ref != NULL)
 	{
 		pg_atomic_write_u64(&ref->owner->moved_us, la_now_us());
-		n = la_owner_ask(ref, run->first, run->nblocks, PG_UINT64_MAX);
+		n = la_owner_ask(ref, run->first, run->nblocks, PG_UINT64_MAX, 0);
 		state->has_asked = state->has_asked || n > 0;
 	}
 	for (int i = 0; i < n; i++)

@@ -108,12 +108,13 @@ la_worker_of(BlockNumber stripe)
 
 /*
  * Ask for a range of blocks.  They are of no use any more once the owner's
- * position is "until".  Returns how many of them, from the first on, got into
- * a queue; the rest is dropped.
+ * position is "until", nor is one that is nearer than "margin" in front of
+ * where the target's "live" says that a process is.  Returns how many of them,
+ * from the first on, got into a queue; the rest is dropped.
  */
 int
 la_owner_ask(const LaOwnerRef *ref, BlockNumber first, int nblocks,
-			 uint64 until)
+			 uint64 until, BlockNumber margin)
 {
 	LaRequest	request;
 	int			asked = 0;
@@ -122,6 +123,7 @@ la_owner_ask(const LaOwnerRef *ref, BlockNumber first, int nblocks,
 
 	request.owner = (int) (ref->owner - la_service->owners);
 	request.generation = ref->generation;
+	request.margin = margin;
 	request.queued_us = la_now_us();
 	while (asked < nblocks)
 	{

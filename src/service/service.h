@@ -76,7 +76,8 @@ typedef struct LaTarget
 	bool		is_exact;		/* watched: as large as the process says */
 	bool		is_index;		/* may be dropped under a worker's lock */
 	const volatile int64 *live; /* where that process is by now, or NULL */
-	int			margin;			/* blocks after that are left alone */
+	int			margin;			/* blocks that it visits after that are left
+								 * alone */
 	int			most_ahead;		/* a window: blocks it may have ahead at most;
 								 * 0: as much as there is room for */
 } LaTarget;
@@ -131,6 +132,8 @@ typedef struct LaRequest
 	int			nblocks;
 	uint64		until;			/* useless once the owner's position is this;
 								 * PG_UINT64_MAX: never */
+	BlockNumber margin;			/* so far in front of the target's "live", all
+								 * blocks counted, a block is left alone */
 	uint64		queued_us;		/* la_now_us() */
 } LaRequest;
 
@@ -245,7 +248,7 @@ extern void la_owner_target_of(LaTarget *target, Relation rel, ForkNumber fork);
 
 /* queue.c */
 extern int	la_owner_ask(const LaOwnerRef *ref, BlockNumber first, int nblocks,
-						 uint64 until);
+						 uint64 until, BlockNumber margin);
 extern bool la_queue_take(LaWorker *worker, LaRequest *request);
 extern bool la_queue_is_empty(LaWorker *worker);
 extern bool la_queues_are_long(uint32 nblocks);

@@ -282,7 +282,7 @@ la_blocks_passed(const LaTarget *target, const LaRequest *request)
 	{
 		uint64		live = *target->live;
 
-		position = Max(position, live + target->margin);
+		position = Max(position, live + request->margin);
 	}
 	if (position <= start)
 		return 0;

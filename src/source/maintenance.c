@@ -64,10 +64,11 @@
  * whatever the method, and blocks are read into shared buffers only with direct
  * I/O, where they must be.  Workers then look at VACUUM's own counter before
  * each read and keep at a distance that VACUUM does not cross while they read
- * (LA_LEAST_MARGIN), unless one of them gets no processor meanwhile.  The
- * validation of an index wants its leaf pages to itself as well, and waits for
- * them: it is treated the same.  So is VACUUM in indexes, but there the
- * distance is from where the watcher has seen it last.
+ * (LA_LEAST_MARGIN, of blocks that it visits: it jumps over others), unless one
+ * of them gets no processor meanwhile.  The validation of an index wants its
+ * leaf pages to itself as well, and waits for them: it is treated the same.  So
+ * is VACUUM in indexes, but there the distance is from where the watcher has
+ * seen it last.
  * CLUSTER and VACUUM FULL let nobody else lock the table: advice, or nothing.
  * All others are read into shared buffers.
  *

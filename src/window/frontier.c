@@ -244,7 +244,7 @@ la_frontier_ask(LaFrontier *frontier, bool is_read, uint64 from, uint64 until)
 	/* The leader may have a lock that keeps the service out. */
 	if (is_read && !frontier->owner.owner->target.advise_only)
 	{
-		asked = la_owner_ask(&frontier->owner, first, n, until);
+		asked = la_owner_ask(&frontier->owner, first, n, until, 0);
 		frontier->asked_generation = frontier->owner.generation;
 	}
 	else

@@ -29,6 +29,11 @@
  *		stretches	[120-183] [184-247]  [9000-9063]
  *		edge		140 ...				 the first counts until it is passed
  *
+ * Nor does it count for the target's margin: at 200 the scan is 48 blocks in
+ * front of 9000 and may be there at once.  So the margin of a range goes back
+ * over the stretches before it, of which those in front of the edge are noted
+ * for that alone.
+ *
  * A range that no queue has room for is asked for again at the next look.
  *
  * Copyright (c) 2026, the pg_lookahead authors
@@ -208,6 +213,69 @@ la_pursuit_passed(const LaPursuit *pursuit, uint64 position,
 }
 
 /*
+ * How far away must the scan be for the blocks of positions from on to be read?
+ * The target's margin, and what is left out on the way.  Of a scan that visits
+ * a block here and there, half of the stretches that are known are enough.
+ */
+static BlockNumber
+la_pursuit_margin(const LaPursuit *pursuit, uint64 from)
+{
+	uint64		behind = from;
+	int			left = pursuit->target.margin;
+
+	if (pursuit->wanted == NULL)
+		return left;
+	for (uint32 i = 1; left > 0 && i <= LA_MAX_STRETCHES / 2; i++)
+	{
+		const LaStretch *stretch =
+			&pursuit->stretches[(pursuit->tail - i) % LA_MAX_STRETCHES];
+		int			n = Min(stretch->nblocks, left);
+
+		/* It is that near already, wherever it is. */
+		if (i > pursuit->tail)
+			return (BlockNumber) from;
+		behind = stretch->until - n;
+		left -= n;
+	}
+	return (BlockNumber) (from - behind);
+}
+
+/*
+ * The scan is at this position and nothing is to be asked for in front of the
+ * edge: move the frontier there.  If there is a margin, note what is visited.
+ */
+static void
+la_pursuit_catch_up(LaPursuit *pursuit, uint64 position, uint64 edge)
+{
+	uint64		at = Max(pursuit->frontier, position);
+
+	if (pursuit->frontier >= edge)
+		return;
+	pursuit->frontier = edge;
+	if (pursuit->wanted == NULL || pursuit->target.margin == 0)
+		return;
+	Assert(pursuit->head == pursuit->tail);
+	for (int i = 0; i < LA_MAX_STEPS && at < edge; i++)
+	{
+		LaStretch  *stretch =
+			&pursuit->stretches[pursuit->tail % LA_MAX_STRETCHES];
+		int			n = 0;
+
+		at = pursuit->wanted(pursuit->wanted_arg, (BlockNumber) at,
+							 (BlockNumber) edge, LA_STEP_BLOCKS, &n);
+		if (n < 0)
+			return;
+		at += n;
+		if (n == 0)
+			continue;
+		stretch->until = at;
+		stretch->nblocks = n;
+		stretch->is_issued = false;
+		pursuit->head = ++pursuit->tail;
+	}
+}
+
+/*
  * Ask for the blocks of positions from on; they do not wrap round.  Returns how
  * many were accepted.
  */
@@ -231,7 +299,7 @@ la_pursuit_ask(LaPursuit *pursuit, uint64 from, int nblocks)
 	if (stretch->is_issued)
 	{
 		asked = la_owner_ask(&pursuit->owner, (BlockNumber) blkno, nblocks,
-							 from + nblocks);
+							 from + nblocks, la_pursuit_margin(pursuit, from));
 		pursuit->counters.blocks_issued_total += asked;
 		pursuit->counters.windows_total++;
 	}
@@ -312,7 +380,7 @@ la_pursuit_advance(LaPursuit *pursuit, uint64 position)
 	since_us = pursuit->looked_us - since_us;
 	if (since_us > 0)
 		pursuit->flow = (pursuit->flow + (double) passed / since_us) / 2;
-	pursuit->frontier = Max(pursuit->frontier, edge);
+	la_pursuit_catch_up(pursuit, position, edge);
 
 	for (int i = 0; i < LA_MAX_STEPS; i++)
 	{

@@ -10,9 +10,12 @@ command is seen, the command goes slowly until then.
 from __future__ import annotations
 
 import mmap
+import os
+import signal
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import psycopg
@@ -334,6 +337,67 @@ def test_vacuum_with_direct_io(own_cluster: NewCluster, server: Server) -> None:
             break
     assert asked > BLOCKS / 4
     assert read > BLOCKS / 4
+    cluster.close()
+
+
+# Blocks with dead rows, what VACUUM leaves out between them, and how far in front of it
+# workers read at the least.
+BEFORE = range(BLOCKS - 300, BLOCKS)
+BEHIND = range(BLOCKS * 2, BLOCKS * 3)
+LEAST_MARGIN = 512
+
+
+def read_behind_a_gap(cluster: Cluster, digit: int) -> list[int]:
+    """VACUUM some of the blocks in front of a gap; return which behind it are there then."""
+    with connect(cluster) as connection:
+        for part in (BEFORE, BEHIND):
+            connection.execute(
+                f"DELETE FROM maintained WHERE a % 20 = {digit}"
+                f" AND a > {part.start * 20} AND a <= {part.stop * 20}"
+            )
+    cluster.restart()
+    at = "SELECT max(heap_blks_scanned) FROM pg_stat_progress_vacuum"
+    there = (
+        "SELECT relblocknumber::int FROM pg_buffercache"
+        " WHERE relfilenode = pg_relation_filenode('maintained')"
+        f" AND relforknumber = 0 AND relblocknumber >= {BEHIND.start} ORDER BY 1"
+    )
+    with LogWatch(cluster), connect(cluster) as connection, connect(cluster) as vacuuming:
+        script(vacuuming, "SET vacuum_cost_delay = '20ms'; SET vacuum_cost_limit = 100")
+        with ThreadPoolExecutor(1) as pool:
+            running = pool.submit(vacuuming.execute, "VACUUM maintained")
+            wait_for(lambda: (value(connection, at) or 0) > BEFORE.start + 20)
+            os.kill(vacuuming.info.backend_pid, signal.SIGSTOP)
+            try:
+                assert value(connection, at) < BEFORE.stop
+                with suppress(AssertionError):
+                    wait_for(lambda: bool(rows(connection, there)), 3)
+                settle(connection)
+                found = [block for (block,) in rows(connection, there)]
+            finally:
+                os.kill(vacuuming.info.backend_pid, signal.SIGCONT)
+            running.result()
+    return found
+
+
+def test_vacuum_jumps_with_direct_io(own_cluster: NewCluster, server: Server) -> None:
+    """What VACUUM leaves out is no distance: it may be behind a gap at once."""
+    cluster = cluster_with_direct_io(own_cluster, server)
+    need_extensions(cluster, "pg_buffercache")
+    with LogWatch(cluster), connect(cluster) as connection:
+        setup(connection)
+        connection.execute(
+            "INSERT INTO maintained SELECT i, repeat('x', 360)"
+            f" FROM generate_series({BLOCKS * 20 + 1}, {BLOCKS * 60}) i"
+        )
+        connection.execute("VACUUM (FREEZE) maintained")
+    # The watcher may get its processor late.
+    for digit in range(7, 12):
+        found = read_behind_a_gap(cluster, digit)
+        if found:
+            break
+    assert found
+    assert found[0] >= BEHIND.start + LEAST_MARGIN - len(BEFORE)
     cluster.close()
 
 
