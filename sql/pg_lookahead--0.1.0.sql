@@ -174,7 +174,7 @@ AS 'MODULE_PATHNAME', 'pg_lookahead_owners'
 LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED;
 
 COMMENT ON FUNCTION pg_lookahead_owners() IS
-'scans that the I/O service reads for now; see pg_stat_lookahead_owners';
+'scans and commands that have a slot of the I/O service now; see pg_stat_lookahead_owners';
 
 CREATE VIEW pg_stat_lookahead_owners AS
 SELECT s.pid,
@@ -185,7 +185,7 @@ SELECT s.pid,
   FROM pg_lookahead_owners() s;
 
 COMMENT ON VIEW pg_stat_lookahead_owners IS
-'scans that the I/O service reads for now, and how far it is';
+'scans and commands that have a slot of the I/O service now, and how far it is';
 
 CREATE FUNCTION pg_lookahead_extend(
     OUT scope text,

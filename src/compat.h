@@ -115,12 +115,8 @@
 #define RelFileLocator RelFileNode
 #define RelFileLocatorEquals(a, b) RelFileNodeEquals(a, b)
 #define la_rel_locator(rel) (&(rel)->rd_node)
-#define la_tag_locator(tag) ((tag)->rnode)
-#define la_tag_fork(tag) ((tag)->forkNum)
 #else
 #define la_rel_locator(rel) (&(rel)->rd_locator)
-#define la_tag_locator(tag) BufTagGetRelFileLocator(tag)
-#define la_tag_fork(tag) BufTagGetForkNum(tag)
 #endif
 
 /*

@@ -158,7 +158,8 @@ la_settings_define(void)
 
 	DefineCustomBoolVariable("pg_lookahead.enabled",
 							 "Enables look-ahead in this session.",
-							 "If off, no scan or command is followed and nothing is read ahead. "
+							 "If off, no scan or command is followed, nothing is read ahead, no "
+							 "space is made in advance and VACUUM has the server's ring. "
 							 "Queries that are already running keep what they have.",
 							 &la_enabled,
 							 true,
@@ -168,8 +169,9 @@ la_settings_define(void)
 
 	DefineCustomIntVariable("pg_lookahead.heap_extend_size",
 							"Sets the space by which a table that is being filled grows at once.",
-							"A table never grows by more than a sixteenth of its size, "
-							"and under 2 MB only by what it needs. 0 leaves it to the server.",
+							"A table grows by a sixteenth of its size at most, under COPY by "
+							"a little more, and under 2 MB only by what it needs. 0 leaves "
+							"it to the server.",
 							&la_heap_extend_size,
 							LA_DEFAULT_HEAP_EXTEND_SIZE,
 							0,

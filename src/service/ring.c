@@ -21,8 +21,10 @@
  * that is one which another ring has read, the two would share the buffer for
  * good, each reading over what the other read last.  So we keep a list like the
  * ring's, of the pages that were read into its buffers.  Where the buffer whose
- * turn it is has another page by now, we hold a pin on that page while we read;
- * then the ring lets go of the buffer and takes a new one in its place.
+ * turn it is has another page by now, we raise its usage count to what tells
+ * the ring that others want it; then the ring lets go of the buffer, and takes
+ * a new one in its place.  (A pin would tell it, too.  But who drops a relation
+ * spins while one of its pages is pinned, and we have no lock on that one.)
  *
  *		ring	7	12	30		buffers, as the server has them
  *		list	a	 b	 c		pages that we read into them
@@ -47,6 +49,9 @@
  * read turns out to be there already, we find the place again.
  */
 #define LA_RING_SLIP	8
+
+/* The server's ring takes buffers of its own up to this usage count. */
+#define LA_RING_USAGE	1
 
 /* A page that was read through a ring. */
 typedef struct LaRingPage
@@ -75,16 +80,16 @@ struct LaRing
 };
 
 /*
- * How many blocks has a ring of about this many kilobytes?  No more than an
- * eighth of shared buffers, but LA_SMALL_RING at least.
+ * How many blocks has a ring of about this many kilobytes?  LA_SMALL_RING at
+ * least, but no more than an eighth of shared buffers, as the server sees to.
  */
 static int
 la_ring_size_of(int kb)
 {
-	int			nblocks = Max(Min(kb / (BLCKSZ / 1024), NBuffers / 8),
-							  LA_SMALL_RING);
+	int			nblocks = Min(Max(kb / (BLCKSZ / 1024), LA_SMALL_RING),
+							  NBuffers / 8);
 
-	return LA_HAVE_SIZED_RING ? nblocks :
+	return LA_HAVE_SIZED_RING || nblocks < LA_SMALL_RING ? nblocks :
 		nblocks / LA_SMALL_RING * LA_SMALL_RING;
 }
 
@@ -97,7 +102,7 @@ la_ring_create(MemoryContext parent, int nblocks)
 	MemoryContext context = AllocSetContextCreate(parent, "pg_lookahead ring",
 												  ALLOCSET_DEFAULT_SIZES);
 	MemoryContext save = MemoryContextSwitchTo(context);
-	int			n = LA_HAVE_SIZED_RING ? 1 : nblocks / LA_SMALL_RING;
+	int			n = LA_HAVE_SIZED_RING ? 1 : Max(nblocks / LA_SMALL_RING, 1);
 	LaRing	   *ring;
 
 	ring = palloc0(offsetof(LaRing, parts) + n * sizeof(LaRingPart));
@@ -162,33 +167,37 @@ la_ring_next(LaRing *ring, int nblocks)
 }
 
 /*
- * If the buffer that is the next but so many has become another page's, pin
- * that page and return the buffer.  Else return InvalidBuffer, also where the
- * server lets go of it in any case, because that page is used by others.
- *
- * Looks without a lock: if the page changes meanwhile, it is not found.
+ * Would the server's ring take a buffer in this state, or let go of it?
  */
-static Buffer
-la_ring_pin_stranger(const LaRingPart *part, int ahead)
+static inline bool
+la_ring_would_take(uint32 state)
+{
+	return BUF_STATE_GET_REFCOUNT(state) == 0 &&
+		BUF_STATE_GET_USAGECOUNT(state) <= LA_RING_USAGE;
+}
+
+/*
+ * If the buffer that is the next but so many has become another page's, have
+ * the ring let go of it.
+ */
+static void
+la_ring_spare(const LaRingPart *part, int ahead)
 {
 	const LaRingPage *page = &part->pages[(part->next + ahead) % part->npages];
 	BufferDesc *desc;
-	BufferTag	tag;
 	uint32		state;
 
 	if (page->buffer == InvalidBuffer)
-		return InvalidBuffer;
+		return;
+	/* Without a lock: it may become another's a moment later, too. */
 	desc = GetBufferDescriptor(page->buffer - 1);
-	tag = desc->tag;
-	if (BufferTagsEqual(&page->tag, &tag))
-		return InvalidBuffer;
-	state = pg_atomic_read_u32(&desc->state);
-	if (BUF_STATE_GET_REFCOUNT(state) > 0 ||
-		BUF_STATE_GET_USAGECOUNT(state) > 1 ||
-		!ReadRecentBuffer(la_tag_locator(&tag), la_tag_fork(&tag),
-						  tag.blockNum, page->buffer))
-		return InvalidBuffer;
-	return page->buffer;
+	if (BufferTagsEqual(&page->tag, &desc->tag))
+		return;
+	state = LockBufHdr(desc);
+	if ((state & BM_VALID) != 0 && la_ring_would_take(state))
+		state += BUF_USAGECOUNT_ONE *
+			(LA_RING_USAGE + 1 - BUF_STATE_GET_USAGECOUNT(state));
+	UnlockBufHdr(desc, state);
 }
 
 /*
@@ -208,6 +217,15 @@ la_ring_note(LaRingPart *part, Buffer buffer)
 			part->next = place;
 			page = &part->pages[place];
 		}
+	}
+	if (page->buffer != buffer && page->buffer != InvalidBuffer)
+	{
+		BufferDesc *desc = GetBufferDescriptor(page->buffer - 1);
+
+		/* The ring would have taken that one: this is another process'. */
+		if (BufferTagsEqual(&page->tag, &desc->tag) &&
+			la_ring_would_take(pg_atomic_read_u32(&desc->state)))
+			return;
 	}
 	page->buffer = buffer;
 	page->tag = GetBufferDescriptor(buffer - 1)->tag;
@@ -246,10 +264,8 @@ la_read_range(LaRing *ring, LaRange *range)
 	const LaTarget *target = range->target;
 	LaRingPart *part = la_ring_next(ring, range->nblocks);
 	Buffer		buffers[MAX_IO_COMBINE_LIMIT];
-	Buffer		strangers[MAX_IO_COMBINE_LIMIT];
 	ReadBuffersOperation read;
 	uint32		most = la_most_read_blocks();
-	uint32		most_strangers = most;
 
 	memset(&read, 0, sizeof(read));
 	memset(buffers, 0, sizeof(buffers));
@@ -258,20 +274,18 @@ la_read_range(LaRing *ring, LaRange *range)
 	read.forknum = target->fork;
 	read.strategy = part->strategy;
 	LimitAdditionalPins(&most);
-	LimitAdditionalPins(&most_strangers);
 	while (range->done < range->nblocks)
 	{
 		int			n = Min(range->nblocks - range->done, (int) most);
 		int			wanted = n;
-		int			nstrangers = Min(n, (int) most_strangers);
 		int64		before = pgBufferUsage.shared_blks_read;
 		bool		is_ours;
 
 		/* The part that was split off has to be read first. */
 		if (buffers[0] == InvalidBuffer && !la_is_wanted(range->owner))
 			return;
-		for (int i = 0; i < nstrangers; i++)
-			strangers[i] = la_ring_pin_stranger(part, i);
+		for (int i = 0; i < n; i++)
+			la_ring_spare(part, i);
 		if (StartReadBuffers(&read, buffers, range->first + range->done, &n, 0))
 			WaitReadBuffers(&read);
 		is_ours = la_count_read(range, before);
@@ -280,11 +294,6 @@ la_read_range(LaRing *ring, LaRange *range)
 			if (is_ours)
 				la_ring_note(part, buffers[i]);
 			ReleaseBuffer(buffers[i]);
-		}
-		for (int i = 0; i < nstrangers; i++)
-		{
-			if (strangers[i] != InvalidBuffer)
-				ReleaseBuffer(strangers[i]);
 		}
 
 		/* What the server has pinned for a part it split off comes first. */
@@ -311,13 +320,12 @@ la_read_range(LaRing *ring, LaRange *range)
 	{
 		LaRingPart *part;
 		int64		before = pgBufferUsage.shared_blks_read;
-		Buffer		stranger,
-					buffer;
+		Buffer		buffer;
 
 		if (!la_is_wanted(range->owner))
 			return;
 		part = la_ring_next(ring, 1);
-		stranger = la_ring_pin_stranger(part, 0);
+		la_ring_spare(part, 0);
 		buffer = ReadBufferWithoutRelcache(target->locator, target->fork,
 										   range->first + range->done,
 										   RBM_NORMAL, part->strategy,
@@ -325,8 +333,6 @@ la_read_range(LaRing *ring, LaRange *range)
 		if (la_count_read(range, before))
 			la_ring_note(part, buffer);
 		ReleaseBuffer(buffer);
-		if (stranger != InvalidBuffer)
-			ReleaseBuffer(stranger);
 		range->done++;
 	}
 }

@@ -143,17 +143,24 @@ def test_many_workers(own_cluster: NewCluster) -> None:
     cluster.close()
 
 
-def test_rings_are_a_part_of_shared_buffers(own_cluster: NewCluster) -> None:
+@pytest.mark.parametrize(("workers", "megabytes"), [(16, 16), (2, 1)])
+def test_rings_are_a_part_of_shared_buffers(
+    own_cluster: NewCluster, workers: int, megabytes: int
+) -> None:
     """However many workers there are, and however much they are to have."""
     cluster = own_cluster(
-        {"pg_lookahead.io_workers": "16", "shared_buffers": "16MB", "max_worker_processes": "24",
-         "pg_lookahead.ring_size": "1GB"}
+        {"pg_lookahead.io_workers": str(workers), "shared_buffers": f"{megabytes}MB",
+         "max_worker_processes": "24", "pg_lookahead.ring_size": "1GB"}
     )  # fmt: skip
-    with connect(cluster) as connection:
+    ready = f"count(*) = {workers} AND min(ring_blocks) > 0 FROM pg_stat_lookahead_io"
+    with LogWatch(cluster), connect(cluster) as connection:
         until_served(connection)
-        until(connection, "count(*) = 16 AND min(ring_blocks) > 0 FROM pg_stat_lookahead_io")
-        rings = value(connection, "SELECT sum(ring_blocks) FROM pg_stat_lookahead_io")
-        assert rings <= 2048 / 2
+        until(connection, ready)
+        rings = "SELECT sum(ring_blocks), max(ring_blocks) FROM pg_stat_lookahead_io"
+        [(together, largest)] = rows(connection, rings)
+        assert together <= megabytes * 128 / 2
+        # What the server makes of any ring.
+        assert largest <= megabytes * 128 / 8
     cluster.close()
 
 

@@ -88,6 +88,9 @@ INSUFFICIENT_PRIVILEGE = "42501"
 # Commands that change catalogs.
 OF_CATALOGS = ("CREATE ", "ALTER EXTENSION ", "ALTER ROLE ", "ALTER DATABASE ", "GRANT ")
 
+# Commands that a superuser runs, or who was granted it.
+OF_SUPERUSERS = ("ALTER SYSTEM ", "LOAD ", *OF_CATALOGS)
+
 # Platforms without posix_fadvise(), as version() names them.
 WITHOUT_ADVICE = ("darwin", "apple", "mingw", "msvc", "visual c++", "windows", "openbsd")
 
@@ -117,7 +120,7 @@ def library(facts: Facts) -> Iterator[Finding]:
             "pg_lookahead is not installed on this server",
             f"The server does not have its files{detail}. They are built on the server's machine,"
             f" in a clone of pg_lookahead, with the headers of PostgreSQL {facts.major}, make and"
-            " a C compiler.",
+            " a C compiler. Where a provider decides which libraries there are, it cannot be had.",
             install(facts),
         )
         return
@@ -398,7 +401,7 @@ def huge_pages(facts: Facts) -> Iterator[Finding]:
     if wanted == "on" or status == "on":
         return
     commands: tuple[str, ...] = (
-        f"sudo sysctl -w vm.nr_hugepages={pages}",
+        f"sudo sysctl -w vm.nr_hugepages=$(($(cat /proc/sys/vm/nr_hugepages) + {pages}))",
         restart(facts),
     )
     if wanted == "off":
@@ -588,6 +591,28 @@ def _on_the_primary(command: str) -> str:
     return f"{command}  -- on the primary" if command.startswith(OF_CATALOGS) else command
 
 
+def _with_remarks(facts: Facts, finding: Finding) -> Finding:
+    """Have a finding say what its commands need that may not be had here."""
+    remarks = []
+    if facts.value("allow_alter_system") == "off" and any(
+        "ALTER SYSTEM " in command for command in finding.commands
+    ):
+        remarks.append(
+            "ALTER SYSTEM is switched off here (allow_alter_system): give the values where the"
+            " server's configuration is made."
+        )
+    if not facts.superuser and any(
+        command.startswith(OF_SUPERUSERS) for command in finding.commands
+    ):
+        remarks.append(f'"{facts.username}" is no superuser, whom these commands may need.')
+    if any("pg_ctl restart " in command for command in finding.commands):
+        remarks.append(
+            "pg_ctl is for the server's own user; what systemd or a container runs is restarted"
+            " by these."
+        )
+    return replace(finding, explanation=" ".join([finding.explanation, *remarks]))
+
+
 def _on_the_command_line(facts: Facts, finding: Finding) -> Finding:
     """Have a finding say what only the server's command line can mend."""
     told = [of_the_command_line(facts, command) for command in finding.commands]
@@ -609,7 +634,7 @@ def examine(facts: Facts) -> list[Finding]:
     """Return every finding, the gravest first."""
     # On a server we do not support the rest would only mislead.
     found = list(version(facts)) or [finding for check in CHECKS for finding in check(facts)]
-    found = [_on_the_command_line(facts, finding) for finding in found]
+    found = [_with_remarks(facts, _on_the_command_line(facts, finding)) for finding in found]
     if facts.in_recovery:
         found = [
             replace(finding, commands=tuple(map(_on_the_primary, finding.commands)))

@@ -51,7 +51,8 @@ def is_debian(facts: Facts) -> bool:
     """Return if the server is of a package of Debian, Ubuntu or PostgreSQL's for these."""
     if facts.bindir:
         return facts.bindir == f"/usr/lib/postgresql/{facts.major}/bin"
-    return re.search(r"\((Debian|Ubuntu) ", facts.build) is not None
+    # Behind the platform is the compiler, which may be Debian's where the server is not.
+    return re.search(r"\((Debian|Ubuntu) ", facts.build.split(" on ")[0]) is not None
 
 
 def restart(facts: Facts) -> str:
@@ -69,6 +70,9 @@ def restart(facts: Facts) -> str:
     found = re.fullmatch(r"/var/lib/pgsql/(\d+)/data/?", folder or "")
     if found:
         return f"sudo systemctl restart postgresql-{found[1]}"
+    # Fedora's and Red Hat's own.
+    if folder and folder.rstrip("/") == "/var/lib/pgsql/data":
+        return "sudo systemctl restart postgresql"
     program = shlex.quote(f"{facts.bindir}/pg_ctl" if facts.bindir else "pg_ctl")
     if folder:
         return f"{program} restart -D {shlex.quote(folder)}"

@@ -26,6 +26,7 @@ LATENCY_SAMPLES = 64
 STORAGE_SAMPLES = 16
 
 SETTINGS = (
+    "allow_alter_system",
     "cluster_name",
     "config_file",
     "data_directory",

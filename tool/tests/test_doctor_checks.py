@@ -225,6 +225,8 @@ def test_restart_of_a_package_for_red_hat() -> None:
     assert found == "sudo systemctl restart postgresql-18"
     found = restarted({"data_directory": "/srv/a b"}, bindir="/usr/pgsql-18/bin")
     assert found == "/usr/pgsql-18/bin/pg_ctl restart -D '/srv/a b'"
+    found = restarted({"data_directory": "/var/lib/pgsql/data"}, bindir="/usr/bin")
+    assert found == "sudo systemctl restart postgresql"
 
 
 HIDDEN: dict[str, str | None] = {"config_file": None, "data_directory": None}
@@ -244,6 +246,8 @@ def test_restart_where_the_folder_is_hidden() -> None:
         ("PostgreSQL 18.6 (Debian 18.6-1) on x86_64", "18/main", "sudo pg_ctlcluster 18 main"),
         ("PostgreSQL 18.6 (Debian 18.6-1) on x86_64", "shop", "pg_ctl"),
         ("PostgreSQL 18.6 on x86_64", "18/main", "pg_ctl"),
+        # Built from source with Debian's compiler.
+        ("PostgreSQL 18.6 on x86_64, compiled by gcc (Debian 12.2.0-14)", "18/main", "pg_ctl"),
         # It is there to be copied to a shell.
         ("PostgreSQL 18.6 (Debian 18.6-1)", "18/a;b", "sudo pg_ctlcluster 18 'a;b'"),
     ],
@@ -266,6 +270,20 @@ def test_command_to_ask_as_a_superuser_names_database_and_port() -> None:
     *words, dsn = shlex.split(finding.commands[0])
     assert words == ["sudo", "-u", "postgres", "./lookahead", "doctor"]
     assert conninfo_to_dict(dsn) == {"dbname": "odd name", "port": "5433"}
+
+
+def test_where_alter_system_is_not_to_be_had() -> None:
+    changed = {**NOT_LOADED, "shared_preload_libraries": ""}
+
+    def said(settings: Mapping[str, str | None], superuser: bool) -> str:
+        given = facts({**changed, **settings}, loaded=False, superuser=superuser, username="bob")
+        return only(examine(given), "library-not-loaded").explanation
+
+    usual = said({}, True)
+    assert "allow_alter_system" not in usual
+    assert "bob" not in usual
+    assert "allow_alter_system" in said({"allow_alter_system": "off"}, True)
+    assert '"bob" is no superuser' in said({}, False)
 
 
 def test_restart_pending() -> None:
@@ -545,7 +563,8 @@ def with_huge_pages(**changed: str) -> list[Finding]:
 def test_direct_io_without_huge_pages() -> None:
     finding = only(with_huge_pages(huge_pages="try", huge_pages_status="off"), "huge-pages")
     assert finding.severity == WARNING
-    assert finding.commands[0] == "sudo sysctl -w vm.nr_hugepages=80"
+    added = "sudo sysctl -w vm.nr_hugepages=$(($(cat /proc/sys/vm/nr_hugepages) + 80))"
+    assert finding.commands[0] == added
     switched_off = only(with_huge_pages(huge_pages="off", huge_pages_status="off"), "huge-pages")
     assert switched_off.commands[0] == "ALTER SYSTEM SET huge_pages = try;"
 
