@@ -67,6 +67,7 @@ OBJS = \
 	src/window/guard.o \
 	src/window/pace.o \
 	src/window/pursuit.o \
+	src/window/uncounted.o \
 	src/window/waits.o \
 	src/window/window.o \
 	src/method/method.o \

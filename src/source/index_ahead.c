@@ -212,8 +212,6 @@ la_index_ahead_end(LaIndexScan *scan)
 static void
 la_work_fail(LaIndexScan *scan)
 {
-	if (scan->scout)
-		la_scout_fail(scan->scout);
 	la_index_ahead_enter(scan, LA_SCAN_OUT);
 	la_window_fail(scan->base.window);
 }
@@ -314,6 +312,7 @@ la_fill(LaIndexScan *scan)
 	switch (call.result)
 	{
 		case LA_FILL_OK:
+			scan->far_at = scan->target.position;
 			return true;
 		case LA_FILL_IDLE:
 			la_index_ahead_enter(scan, LA_SCAN_IDLE);
@@ -382,6 +381,25 @@ la_index_ahead_start(LaIndexScan *scan)
 }
 
 /*
+ * Has the source nothing for us before the scan has moved on?  To ask it for
+ * each entry of an index-only scan would cost more than the entry.
+ */
+static bool
+la_fill_can_wait(const LaIndexScan *scan)
+{
+	const LaWindow *window = scan->base.window;
+	int64		moved = scan->target.position - scan->far_at;
+
+	if (window->next_run < window->nruns)
+		return false;
+	if (scan->leaf_items)
+		return la_leaf_items_are_done(scan->leaf_items);
+	/* An empty window is to be counted as one. */
+	return window->source_far && window->nahead > 0 &&
+		(uint64) Max(moved, -moved) < scan->target.entries_ahead_max / 4;
+}
+
+/*
  * The scan has come to another block while a window is open.
  */
 void
@@ -413,7 +431,7 @@ la_index_ahead_follow(LaIndexScan *scan, BlockNumber blkno)
 			return;
 		}
 	}
-	if (la_window_wants_fill(scan->base.window))
+	if (la_window_wants_fill(scan->base.window) && !la_fill_can_wait(scan))
 		(void) la_fill(scan);
 }
 

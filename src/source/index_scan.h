@@ -72,6 +72,7 @@ typedef struct LaIndexScan
 	int64		replay_until;	/* entries up to here were seen before */
 	int			ignored;		/* blocks in a row that no one foresaw */
 	int64		reopen_at;		/* no new scout before this position */
+	int64		far_at;			/* where the scan was at the last fill */
 	bool		start_wanted;	/* the pace has said so */
 	bool		is_repeated;	/* started again, or goes on after its end */
 	bool		is_at_end;		/* there was no further entry */

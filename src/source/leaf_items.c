@@ -16,11 +16,16 @@
  *		yielded						[3] [4] [5] ... then LA_SOURCE_PAUSE
  *
  * It never says LA_SOURCE_END: after the last item there may be another page.
+ * It says LA_SOURCE_FAR once for a page whose blocks are all all-visible, of
+ * which an index-only scan reads none.  Before 17 the scan of an IN-list copies
+ * the items of one value at a time, often from the page that it is on: that is
+ * another set of items.
  *
  * The other use: a condition that only filters index entries, such as the one
- * on b in an index on (a, b) with a > 5 AND b = 7 before there is skip scan,
- * lets a scan read any number of leaf pages until the next entry matches.  A
- * scout would go there before the query has said that it wants to.
+ * on b in an index on (a, b) with a > 5 AND b = 7, lets a scan read any number
+ * of leaf pages until the next entry matches.  A scout would go there before
+ * the query has said that it wants to.  A skip scan (18) jumps from one value
+ * of a to the next, and has as far to go where each value is another.
  *
  * Only B-tree has parallel scans in PostgreSQL 15 to 18.
  *
@@ -36,7 +41,44 @@
 #include "compat.h"
 #include "executor/instrument.h"
 #include "source/leaf_items.h"
-#include "source/uncounted.h"
+#include "window/uncounted.h"
+
+/*
+ * Are these the items that were yielded last?
+ */
+static bool
+la_leaf_items_are_those(const LaLeafItems *items, const BTScanPosData *pos)
+{
+	return items->leaf == pos->currPage &&
+		items->first_item == pos->firstItem &&
+		items->last_item == pos->lastItem &&
+		ItemPointerEquals((ItemPointer) &items->first_tid,
+						  (ItemPointer) &pos->items[pos->firstItem].heapTid);
+}
+
+/*
+ * In the direction of the scan, is the next item in front of it?
+ */
+static inline bool
+la_leaf_items_are_ahead(const LaLeafItems *items, const BTScanPosData *pos)
+{
+	return ScanDirectionIsForward(items->target->direction) ?
+		items->next > pos->itemIndex : items->next < pos->itemIndex;
+}
+
+/*
+ * Has nothing to be yielded before the scan comes to another page?
+ */
+bool
+la_leaf_items_are_done(const LaLeafItems *items)
+{
+	BTScanOpaque so = (BTScanOpaque) items->target->real->opaque;
+	BTScanPos	pos = &so->currPos;
+
+	return BTScanPosIsValid(*pos) && la_leaf_items_are_those(items, pos) &&
+		la_leaf_items_are_ahead(items, pos) &&
+		(items->next < pos->firstItem || items->next > pos->lastItem);
+}
 
 static LaSourceResult
 la_leaf_items_next(LaSource *source, BlockNumber *blkno)
@@ -47,21 +89,25 @@ la_leaf_items_next(LaSource *source, BlockNumber *blkno)
 	BTScanPos	pos = &so->currPos;
 	int			step = ScanDirectionIsForward(target->direction) ? 1 : -1;
 	LaSourceResult result = LA_SOURCE_PAUSE;
-	LaUncounted save = {0};
 
 	if (!BTScanPosIsValid(*pos))
 		return LA_SOURCE_PAUSE;
 
-	/* Another page, or never behind the scan on this one. */
-	if (items->leaf != pos->currPage ||
-		(items->next - pos->itemIndex) * step <= 0)
+	if (!la_leaf_items_are_those(items, pos))
 	{
 		items->leaf = pos->currPage;
-		items->next = pos->itemIndex + step;
+		items->first_item = pos->firstItem;
+		items->last_item = pos->lastItem;
+		items->first_tid = pos->items[pos->firstItem].heapTid;
+		items->next = pos->itemIndex;
+		items->found = false;
 	}
+	/* Never behind the scan. */
+	if (!la_leaf_items_are_ahead(items, pos))
+		items->next = pos->itemIndex + step;
 
 	if (target->index_only)
-		save = la_uncounted_begin(target->heap);
+		la_uncounted_begin(target->heap);
 	while (items->next >= pos->firstItem && items->next <= pos->lastItem)
 	{
 		ItemPointer tid = &pos->items[items->next].heapTid;
@@ -75,11 +121,18 @@ la_leaf_items_next(LaSource *source, BlockNumber *blkno)
 			!VM_ALL_VISIBLE(target->heap, *blkno, &items->vmbuffer))
 		{
 			result = LA_SOURCE_BLOCK;
+			items->found = true;
 			break;
 		}
 	}
 	if (target->index_only)
-		la_uncounted_end(target->heap, save);
+		la_uncounted_end();
+	if (result == LA_SOURCE_PAUSE && !items->found &&
+		la_leaf_items_are_done(items))
+	{
+		items->found = true;
+		result = LA_SOURCE_FAR;
+	}
 	return result;
 }
 
@@ -100,6 +153,9 @@ la_leaf_items_are_better(const LaScoutTarget *target)
 	so = (BTScanOpaque) target->real->opaque;
 	for (int i = 0; i < so->numberOfKeys; i++)
 		if ((so->keyData[i].sk_flags & (SK_BT_REQFWD | SK_BT_REQBKWD)) == 0)
+			return true;
+	for (int i = 0; i < so->numArrayKeys; i++)
+		if (la_bt_array_is_skip(&so->arrayKeys[i]))
 			return true;
 	return false;
 }

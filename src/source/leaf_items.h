@@ -16,13 +16,21 @@ typedef struct LaLeafItems
 {
 	LaSource	source;			/* must be first */
 	const LaScoutTarget *target;
-	BlockNumber leaf;			/* the page whose items were yielded last */
-	int			next;			/* index of the next item on it */
+
+	/* the items that were yielded last: those of a page, or of one key of it */
+	BlockNumber leaf;
+	int			first_item;
+	int			last_item;
+	ItemPointerData first_tid;
+	int			next;			/* index of the next one */
+	bool		found;			/* one of them was for a block to be read */
+
 	Buffer		vmbuffer;		/* index-only: pinned visibility map page */
 } LaLeafItems;
 
 extern LaLeafItems *la_leaf_items_create(MemoryContext context,
 										 const LaScoutTarget *target);
+extern bool la_leaf_items_are_done(const LaLeafItems *items);
 extern bool la_leaf_items_are_better(const LaScoutTarget *target);
 extern void la_leaf_items_restart(LaLeafItems *items);
 extern void la_leaf_items_pause(LaLeafItems *items);

@@ -84,11 +84,11 @@
 #include "settings.h"
 #include "source/leaf_scan.h"
 #include "source/scout.h"
-#include "source/uncounted.h"
 #include "storage/bufpage.h"
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
 #include "window/guard.h"
+#include "window/uncounted.h"
 #include "window/waits.h"
 
 /* Moves to a neighbour in a row, before a scan that can jump is believed in. */
@@ -429,7 +429,9 @@ la_leaf_fill_body(void *arg)
 	LaLeafScan *leaf = call->leaf;
 	MemoryContext save = MemoryContextSwitchTo(leaf->base.window->context);
 
+	la_uncounted_begin(leaf->desc->indexRelation);
 	call->result = la_window_fill(leaf->base.window, &leaf->walk->source);
+	la_uncounted_end();
 	MemoryContextSwitchTo(save);
 }
 
@@ -482,9 +484,7 @@ static void
 la_leaf_fill(LaLeafScan *leaf)
 {
 	BTScanOpaque scan = (BTScanOpaque) leaf->desc->opaque;
-	Relation	index = leaf->desc->indexRelation;
 	LaLeafFillCall call = {leaf, LA_FILL_OK};
-	LaUncounted save;
 	int64		reads;
 
 	if (!la_guard_is_possible())
@@ -508,7 +508,6 @@ la_leaf_fill(LaLeafScan *leaf)
 	leaf->walk->ahead = leaf->base.window->nahead;
 	leaf->walk->parents_left = LA_PARENTS_OF_A_FILL;
 
-	save = la_uncounted_begin(index);
 	reads = la_blocks_read();
 	if (!la_guard_run_once(la_leaf_fill_body, &call))
 	{
@@ -518,7 +517,6 @@ la_leaf_fill(LaLeafScan *leaf)
 	else if (call.result == LA_FILL_IDLE)
 		la_leaf_enter(leaf, LA_LEAF_IDLE);
 	la_leaf_own_reads += la_blocks_read() - reads;
-	la_uncounted_end(index, save);
 	la_sleeps_are_stale = true;
 }
 

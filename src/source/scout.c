@@ -58,6 +58,7 @@
 #include "source/leaf_scan.h"
 #include "source/scout.h"
 #include "utils/memutils.h"
+#include "window/uncounted.h"
 
 /* How many entries off a position may be. */
 #define LA_SEEK_SLACK		1024
@@ -266,17 +267,6 @@ la_scout_advance(LaScout *scout, BlockNumber *blkno)
 }
 
 /*
- * Put back what a call has counted.
- */
-static void
-la_scout_put_back(LaScout *scout)
-{
-	la_uncounted_end(scout->target->heap, scout->of_heap);
-	la_uncounted_end(scout->target->real->indexRelation, scout->of_index);
-	scout->is_uncounted = false;
-}
-
-/*
  * LaSource: the next block that the real scan will visit.
  */
 static LaSourceResult
@@ -286,23 +276,13 @@ la_scout_next(LaSource *source, BlockNumber *blkno)
 	MemoryContext save = MemoryContextSwitchTo(scout->context);
 	LaSourceResult result;
 
-	scout->of_index = la_uncounted_begin(scout->target->real->indexRelation);
-	scout->of_heap = la_uncounted_begin(scout->target->heap);
-	scout->is_uncounted = true;
+	la_uncounted_begin(scout->target->real->indexRelation);
+	la_uncounted_begin(scout->target->heap);	/* its visibility map */
 	result = la_scout_advance(scout, blkno);
-	la_scout_put_back(scout);
+	la_uncounted_end();
+	la_uncounted_end();
 	MemoryContextSwitchTo(save);
 	return result;
-}
-
-/*
- * An error has ended a call, and the guard has released what it held.
- */
-void
-la_scout_fail(LaScout *scout)
-{
-	if (scout->is_uncounted)
-		la_scout_put_back(scout);
 }
 
 /*

@@ -14,7 +14,6 @@
 #include "access/sdir.h"
 #include "hook/index_am.h"
 #include "source/source.h"
-#include "source/uncounted.h"
 #include "storage/buf.h"
 
 /* So many entries a scout may pass on its way for nothing. */
@@ -63,10 +62,6 @@ typedef struct LaScout
 	bool		is_level;		/* has found the scan since it was opened: both
 								 * positions count the same entries */
 	Buffer		vmbuffer;		/* index-only: pinned visibility map page */
-
-	bool		is_uncounted;	/* in a call; these are to be put back: */
-	LaUncounted of_index;
-	LaUncounted of_heap;		/* its visibility map */
 } LaScout;
 
 extern LaScout *la_scout_create(MemoryContext parent,
@@ -74,6 +69,5 @@ extern LaScout *la_scout_create(MemoryContext parent,
 extern void la_scout_lost_sync(LaScout *scout);
 extern void la_scout_pause(LaScout *scout);
 extern void la_scout_close(LaScout *scout);
-extern void la_scout_fail(LaScout *scout);
 
 #endif							/* LA_SCOUT_H */

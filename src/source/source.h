@@ -31,7 +31,7 @@ typedef enum LaSourceResult
 	LA_SOURCE_PAUSE,			/* nothing now; ask again when the scan has
 								 * moved on */
 	LA_SOURCE_FAR,				/* the same, because it is as far ahead as it
-								 * may be */
+								 * may be, or has found nothing to read */
 	LA_SOURCE_END,				/* nothing more until the scan is restarted */
 	LA_SOURCE_LOST,				/* the source cannot tell where the scan is;
 								 * the caller closes it */

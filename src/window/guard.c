@@ -19,6 +19,8 @@
  *	- staged asynchronous I/O (18), a buffer that was being read (15)
  *	- pins and references, which belong to the resource owner
  *	- the interrupt hold-off count, which ereport() has reset
+ *	- statistics that are not to be counted (uncounted.c), also if the error is
+ *	  passed on
  *
  * The client hears nothing of it but a DEBUG1 message, if it wants those; nor
  * of a warning that came first (a page that fails its checksum warns before it
@@ -71,6 +73,7 @@
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
 #include "window/guard.h"
+#include "window/uncounted.h"
 
 /* The resource owner that was current outside of all guarded bodies. */
 static ResourceOwner la_outer_owner = NULL;
@@ -327,6 +330,7 @@ la_guard_run(ResourceOwner owner, void (*body) (void *), void *arg)
 	uint32		save_holdoff = InterruptHoldoffCount;
 	uint32		save_cancel_holdoff = QueryCancelHoldoffCount;
 	const LaAbortState before = la_abort_state();
+	const int	uncounted = la_uncounted_depth;
 	int			save_min_messages = client_min_messages;
 	int			save_lock_timeout = LockTimeout;
 	const bool	hold = ParallelContextActive();
@@ -361,6 +365,7 @@ la_guard_run(ResourceOwner owner, void (*body) (void *), void *arg)
 		/* First of all: no abort would, and the copy may want memory. */
 		client_min_messages = save_min_messages;
 		LockTimeout = save_lock_timeout;
+		la_uncounted_undo(uncounted);
 
 		edata = CopyErrorData();
 		if (!la_error_is_ours(edata, &post, &before))

@@ -206,7 +206,10 @@ def test_arrays_of_domains(cluster: Cluster, name: str) -> None:
 
 
 def test_operators_of_skip_scans(cluster: Cluster, server: Server) -> None:
-    """For a column without a key 18 makes one, with an operator of the index's family."""
+    """For a column without a key 18 makes one, with an operator of the index's family.
+
+    What that is matters to a second scan; such a scan is followed from the leaf page in hand.
+    """
     if server.major < 18:
         pytest.skip("skip scans are of 18 and later")
     query = "SELECT a, b, length(filler) FROM skipped WHERE b = 7"
@@ -217,7 +220,7 @@ def test_operators_of_skip_scans(cluster: Cluster, server: Server) -> None:
         )
         script(connection, SKIPPED)
         settings(connection, **INDEX_SCANS)
-        for operators, looks_ahead in (("int4_ops", True), ("strange_ops", False)):
+        for operators in ("int4_ops", "strange_ops"):
             connection.execute(f"CREATE INDEX skipped_a_b ON skipped (a {operators}, b)")
             require_node(connection, query, "Index Scan", "skipped_a_b")
             expected = sorted(rows_without(connection, query))
@@ -225,7 +228,7 @@ def test_operators_of_skip_scans(cluster: Cluster, server: Server) -> None:
             cold(connection, "skipped")
             with gained(connection) as change:
                 assert sorted(rows(connection, query)) == expected
-            assert (change.blocks_issued > 0) == looks_ahead
+            assert change.blocks_issued > 0
             connection.execute("DROP INDEX skipped_a_b")
         script(
             connection,

@@ -1,0 +1,87 @@
+"""Scans that look ahead to the end of the leaf page in hand: where matches are far apart."""
+
+from __future__ import annotations
+
+from lookahead.cluster import Cluster
+
+from support import (
+    INDEX_SCANS,
+    cold,
+    cold_index,
+    connect,
+    gained,
+    require_node,
+    rows,
+    script,
+    settings,
+    value,
+)
+
+# Of each value of `a` there is one row.  b = 7 has 45, on the first pages of the index.
+SPARSE = """
+CREATE TABLE sparse (a int, b int, filler text) WITH (fillfactor = 10);
+INSERT INTO sparse SELECT a, CASE WHEN a % 100 = 0 AND a <= 4500 THEN 7 ELSE 10 + a % 5 END,
+       repeat('x', 50) FROM generate_series(1, 60000) a ORDER BY md5(a::text);
+CREATE INDEX sparse_ab ON sparse (a, b);
+VACUUM (FREEZE, ANALYZE) sparse
+"""
+OF_SPARSE = "SELECT a, filler FROM sparse WHERE a > 0 AND b = 7 ORDER BY a"
+
+# Of each value of `a` there are fifty rows, some seven values on a page of the index.
+LISTS = """
+CREATE TABLE lists (a int, b int, c int, filler text) WITH (fillfactor = 10);
+INSERT INTO lists SELECT i % 200, i, 1, repeat('x', 100) FROM generate_series(1, 10000) i
+ ORDER BY md5(i::text);
+CREATE INDEX lists_abc ON lists (a, b, c);
+VACUUM (FREEZE, ANALYZE) lists
+"""
+VALUES = list(range(1, 200, 2))
+OF_LISTS = f"SELECT a, b, filler FROM lists WHERE a = ANY ('{{{str(VALUES)[1:-1]}}}') AND c > 0"
+
+
+def test_no_further_in_the_index_than_the_query(cluster: Cluster) -> None:
+    """What lies behind the last match is read by who asks for it; on 18 that is a skip scan."""
+    index = "'sparse_ab'::regclass"
+    reads = (
+        f"SELECT pg_stat_get_xact_blocks_fetched({index}) - pg_stat_get_xact_blocks_hit({index})"
+    )
+    pages = {}
+    with connect(cluster) as connection:
+        script(connection, SPARSE)
+        settings(connection, **INDEX_SCANS, pg_lookahead__leafscan="off")
+        require_node(connection, OF_SPARSE, "Index Scan", "sparse_ab")
+        for enabled in ("off", "on"):
+            settings(connection, pg_lookahead__enabled=enabled)
+            cold(connection, "sparse")
+            cold_index(connection, "sparse_ab")
+            with gained(connection) as change, connection.transaction():
+                connection.execute(f"DECLARE k CURSOR FOR {OF_SPARSE}")
+                before = value(connection, reads)
+                found = rows(connection, "FETCH 40 FROM k")
+                pages[enabled] = value(connection, reads) - before
+            assert [a for a, _ in found] == list(range(100, 4001, 100))
+        assert change.scans == 1
+        size = value(connection, f"SELECT pg_relation_size({index}) / 8192")
+        assert pages["off"] < size / 4
+        # The page that it is on, and the one before.
+        assert pages["on"] <= pages["off"] + 2
+        connection.execute("DROP TABLE sparse")
+
+
+def test_values_of_a_list_on_one_page(cluster: Cluster) -> None:
+    """Each value begins anew where it has items of its own (before 17)."""
+    with connect(cluster) as connection:
+        script(connection, LISTS)
+        settings(connection, **INDEX_SCANS, pg_lookahead__enabled="off")
+        require_node(connection, OF_LISTS, "Index Scan", "lists_abc")
+        without = rows(connection, OF_LISTS)
+        assert len(without) == 50 * len(VALUES)
+        settings(connection, pg_lookahead__enabled="on")
+        cold(connection, "lists")
+        with gained(connection) as change:
+            assert rows(connection, OF_LISTS) == without
+        blocks = value(connection, "SELECT pg_relation_size('lists') / 8192")
+        # Nearly every block has a row of some value; the first of a page is not foreseen.
+        assert change.blocks_used > blocks * 0.7, change
+        assert change.blocks_wasted == 0
+        connection.execute("DROP TABLE lists")
