@@ -102,9 +102,15 @@ la_leaf_items_next(LaSource *source, BlockNumber *blkno)
 		items->next = pos->itemIndex;
 		items->found = false;
 	}
-	/* Never behind the scan. */
+	/* Never behind the scan.  It does not come again to where it is. */
 	if (!la_leaf_items_are_ahead(items, pos))
+	{
+		ItemPointer here = &pos->items[pos->itemIndex].heapTid;
+
 		items->next = pos->itemIndex + step;
+		items->current = ItemPointerGetBlockNumber(here);
+		items->source.passed = true;
+	}
 
 	if (target->index_only)
 		la_uncounted_begin(target->heap);
@@ -117,6 +123,9 @@ la_leaf_items_next(LaSource *source, BlockNumber *blkno)
 			break;
 		items->next += step;
 		*blkno = ItemPointerGetBlockNumber(tid);
+		if (*blkno == items->current)
+			continue;
+		items->current = InvalidBlockNumber;
 		if (!target->index_only ||
 			!VM_ALL_VISIBLE(target->heap, *blkno, &items->vmbuffer))
 		{
@@ -124,6 +133,7 @@ la_leaf_items_next(LaSource *source, BlockNumber *blkno)
 			items->found = true;
 			break;
 		}
+		items->source.passed = true;
 	}
 	if (target->index_only)
 		la_uncounted_end();
@@ -171,6 +181,7 @@ la_leaf_items_create(MemoryContext context, const LaScoutTarget *target)
 	items->source.next = la_leaf_items_next;
 	items->target = target;
 	items->leaf = InvalidBlockNumber;
+	items->current = InvalidBlockNumber;
 	items->vmbuffer = InvalidBuffer;
 	return items;
 }

@@ -23,6 +23,7 @@ typedef struct LaLeafItems
 	int			last_item;
 	ItemPointerData first_tid;
 	int			next;			/* index of the next one */
+	BlockNumber current;		/* the scan's, until another one is next */
 	bool		found;			/* one of them was for a block to be read */
 
 	Buffer		vmbuffer;		/* index-only: pinned visibility map page */

@@ -262,6 +262,7 @@ la_scout_advance(LaScout *scout, BlockNumber *blkno)
 		if (!target->index_only ||
 			!VM_ALL_VISIBLE(target->heap, *blkno, &scout->vmbuffer))
 			return LA_SOURCE_BLOCK;
+		scout->source.passed = true;
 	}
 	return LA_SOURCE_PAUSE;
 }

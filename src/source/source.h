@@ -49,6 +49,13 @@ typedef struct LaSource LaSource;
 struct LaSource
 {
 	LaSourceResult (*next) (LaSource *source, BlockNumber *blkno);
+
+	/*
+	 * It has left out blocks since the last one that it named, where the scan
+	 * comes by without reading.  Set by the source, and taken back by the
+	 * window: if the same block is next, the scan comes to it again.
+	 */
+	bool		passed;
 };
 
 #endif							/* LA_SOURCE_H */

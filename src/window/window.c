@@ -305,8 +305,9 @@ la_window_collect(LaWindow *window, LaSource *source, int want)
 			window->source_lost = (result == LA_SOURCE_LOST);
 			break;
 		}
-		if (blkno == window->last)
+		if (blkno == window->last && !source->passed)
 			continue;
+		source->passed = false;
 
 		/* This may fail for lack of memory, so it comes first. */
 		block = lablocks_insert(window->blocks, blkno, &found);

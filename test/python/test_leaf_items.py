@@ -1,7 +1,8 @@
-"""Scans that look ahead to the end of the leaf page in hand: where matches are far apart."""
+"""Scans that look ahead to the end of the leaf page in hand, and index-only scans."""
 
 from __future__ import annotations
 
+import pytest
 from lookahead.cluster import Cluster
 
 from support import (
@@ -10,6 +11,7 @@ from support import (
     cold_index,
     connect,
     gained,
+    once,
     require_node,
     rows,
     script,
@@ -37,6 +39,19 @@ VACUUM (FREEZE, ANALYZE) lists
 """
 VALUES = list(range(1, 200, 2))
 OF_LISTS = f"SELECT a, b, filler FROM lists WHERE a = ANY ('{{{str(VALUES)[1:-1]}}}') AND c > 0"
+
+# In the order of the index: page N, one that is all-visible, N again, and one that is not.
+WOVEN = """
+CREATE TABLE woven (a int, b int, c int, filler text);
+ALTER TABLE woven ALTER filler SET STORAGE plain;
+CREATE INDEX woven_abc ON woven (a, b, c);
+INSERT INTO woven SELECT i * 4 + 1, i, 1, repeat('v', 8100) FROM generate_series(1, 100) i;
+VACUUM (FREEZE) woven;
+INSERT INTO woven SELECT i * 4 + 3, i, 1, repeat('x', 8100) FROM generate_series(1, 100) i;
+INSERT INTO woven SELECT i * 4 + n, i, 1 FROM generate_series(1, 100) i, (VALUES (0), (2)) AS n (n)
+"""
+# By the leaf page in hand, and by a second scan of the index.
+OF_WOVEN = {"filtering": "a > 0 AND c > 0", "bounding": "a > 0"}
 
 
 def test_no_further_in_the_index_than_the_query(cluster: Cluster) -> None:
@@ -85,3 +100,20 @@ def test_values_of_a_list_on_one_page(cluster: Cluster) -> None:
         assert change.blocks_used > blocks * 0.7, change
         assert change.blocks_wasted == 0
         connection.execute("DROP TABLE lists")
+
+
+@pytest.mark.parametrize("name", OF_WOVEN)
+def test_pages_that_are_come_to_again(cluster: Cluster, name: str) -> None:
+    """A page is named again if the scan has been at others meanwhile, which are not read."""
+    query = f"SELECT a FROM woven WHERE {OF_WOVEN[name]}"
+    with connect(cluster) as connection:
+        once(connection, "woven", WOVEN)
+        settings(connection, **INDEX_SCANS, pg_lookahead__enabled="off")
+        require_node(connection, query, "Index Only Scan", "woven_abc")
+        without = rows(connection, query)
+        settings(connection, pg_lookahead__enabled="on")
+        cold(connection, "woven")
+        with gained(connection) as change:
+            assert rows(connection, query) == without
+        assert change.blocks_wasted == 0, change
+        assert change.blocks_used > 80, change
