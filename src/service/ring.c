@@ -46,9 +46,13 @@
 
 /*
  * If the server has passed over so many of its buffers, as when a page that is
- * read turns out to be there already, we find the place again.
+ * read turns out to be there already, or a read has failed, we find the place
+ * again.  Two of the largest reads are not more.
  */
-#define LA_RING_SLIP	8
+#define LA_RING_SLIP	256
+
+/* So many pages in a row are others', and then the list must be wrong. */
+#define LA_RING_OTHERS	16
 
 /* The server's ring takes buffers of its own up to this usage count. */
 #define LA_RING_USAGE	1
@@ -67,6 +71,7 @@ typedef struct LaRingPart
 	LaRingPage *pages;			/* one for each buffer */
 	int			npages;
 	int			next;			/* the one whose turn it is */
+	int			nothers;		/* pages not noted since the last that was */
 } LaRingPart;
 
 struct LaRing
@@ -207,8 +212,9 @@ static void
 la_ring_note(LaRingPart *part, Buffer buffer)
 {
 	LaRingPage *page = &part->pages[part->next];
+	int			slip = Min(LA_RING_SLIP, part->npages - 1);
 
-	for (int i = 1; page->buffer != buffer && i <= LA_RING_SLIP; i++)
+	for (int i = 1; page->buffer != buffer && i <= slip; i++)
 	{
 		int			place = (part->next + i) % part->npages;
 
@@ -224,9 +230,11 @@ la_ring_note(LaRingPart *part, Buffer buffer)
 
 		/* The ring would have taken that one: this is another process'. */
 		if (BufferTagsEqual(&page->tag, &desc->tag) &&
-			la_ring_would_take(pg_atomic_read_u32(&desc->state)))
+			la_ring_would_take(pg_atomic_read_u32(&desc->state)) &&
+			part->nothers++ < LA_RING_OTHERS)
 			return;
 	}
+	part->nothers = 0;
 	page->buffer = buffer;
 	page->tag = GetBufferDescriptor(buffer - 1)->tag;
 	part->next = (part->next + 1) % part->npages;

@@ -14,6 +14,9 @@
  *		DataFileRead	sleeping	it waits
  *		DataFileRead	unknown		counts as waiting, but then it takes more
  *
+ * With direct I/O there is nothing to copy: it waits, whatever its state.  (In
+ * a virtual machine a read may keep the processor busy half of its time.)
+ *
  * The verdict, by looks some milliseconds apart: it waits if a quarter of
  * LA_LEAST_LOOKS found it so, or half of LA_FEW_LOOKS; half of them in any case
  * if its state was unknown.  It is given now and then, not at each look: in the
@@ -46,7 +49,7 @@
 
 /*
  * Does a process wait for a read at this moment?  One that copies what the
- * kernel has read for it does not.
+ * kernel has read for it does not, and the kernel does so for buffered reads.
  */
 static bool
 la_proc_waits(const PGPROC *proc, bool *unknown)
@@ -56,6 +59,8 @@ la_proc_waits(const PGPROC *proc, bool *unknown)
 
 	if (proc->wait_event_info != WAIT_EVENT_DATA_FILE_READ || pid == 0)
 		return false;
+	if (la_direct_io())
+		return true;
 	sleep = la_process_sleeps(pid);
 	*unknown |= sleep == LA_SLEEP_UNKNOWN;
 	return sleep != LA_SLEEP_NOT;

@@ -224,6 +224,8 @@ la_drop(LaIndexScan *scan)
 {
 	if (scan->base.window != NULL)
 		la_window_drop(scan->base.window, scan->current);
+	if (scan->scout)
+		scan->scout->source.passed = false;
 	scan->ignored = 0;
 }
 

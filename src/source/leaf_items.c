@@ -101,6 +101,7 @@ la_leaf_items_next(LaSource *source, BlockNumber *blkno)
 		items->first_tid = pos->items[pos->firstItem].heapTid;
 		items->next = pos->itemIndex;
 		items->found = false;
+		items->left_out = false;
 	}
 	/* Never behind the scan.  It does not come again to where it is. */
 	if (!la_leaf_items_are_ahead(items, pos))
@@ -133,14 +134,15 @@ la_leaf_items_next(LaSource *source, BlockNumber *blkno)
 			items->found = true;
 			break;
 		}
+		items->left_out = true;
 		items->source.passed = true;
 	}
 	if (target->index_only)
 		la_uncounted_end();
-	if (result == LA_SOURCE_PAUSE && !items->found &&
+	if (result == LA_SOURCE_PAUSE && items->left_out && !items->found &&
 		la_leaf_items_are_done(items))
 	{
-		items->found = true;
+		items->left_out = false;
 		result = LA_SOURCE_FAR;
 	}
 	return result;

@@ -25,6 +25,7 @@ typedef struct LaLeafItems
 	int			next;			/* index of the next one */
 	BlockNumber current;		/* the scan's, until another one is next */
 	bool		found;			/* one of them was for a block to be read */
+	bool		left_out;		/* one of them was for an all-visible block */
 
 	Buffer		vmbuffer;		/* index-only: pinned visibility map page */
 } LaLeafItems;

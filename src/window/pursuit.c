@@ -231,9 +231,9 @@ la_pursuit_margin(const LaPursuit *pursuit, uint64 from)
 			&pursuit->stretches[(pursuit->tail - i) % LA_MAX_STRETCHES];
 		int			n = Min(stretch->nblocks, left);
 
-		/* It is that near already, wherever it is. */
+		/* It is that near already, wherever it is: none is to be read. */
 		if (i > pursuit->tail)
-			return (BlockNumber) from;
+			return (BlockNumber) Min(from + LA_STEP_BLOCKS, MaxBlockNumber);
 		behind = stretch->until - n;
 		left -= n;
 	}
