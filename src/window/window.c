@@ -49,8 +49,11 @@
  * soon as its read has begun, and a read in flight holds its own pin.
  *
  * Limits: the distance is at most "limit" blocks, the queue at most queue_size
- * positions; when the queue is full, filling stops until the scan moves.  A
- * session has LA_MAX_WINDOWS; a scan that finds none left reads by itself.
+ * positions.  It is full where a scan comes to the same blocks again and again,
+ * as in an index on what several sessions have inserted at once; then nothing
+ * is filled before the scan has used half of it, or each entry would have a
+ * window of its own.  A session has LA_MAX_WINDOWS; a scan that finds none left
+ * reads by itself.
  *
  * Copyright (c) 2026, the pg_lookahead authors
  *
@@ -229,6 +232,9 @@ la_window_wants_fill(LaWindow *window)
 		return window->method->ready == NULL || window->method->ready(window);
 	if (window->source_ended)
 		return false;
+	if (window->queue_full &&
+		la_window_length(window) > window->queue_size / 2)
+		return false;
 	return window->nahead <= la_pace_distance(window->pace) / 2;
 }
 
@@ -324,6 +330,7 @@ la_window_collect(LaWindow *window, LaSource *source, int want)
 		window->queue[window->tail++ & (window->queue_size - 1)] = blkno;
 		window->last = blkno;
 	}
+	window->queue_full = la_window_length(window) >= window->queue_size;
 	return nbatch;
 }
 
@@ -448,9 +455,12 @@ la_window_fill(LaWindow *window, LaSource *source)
 	}
 	if (nbatch == 0)
 	{
-		/* An index-only scan may have all its blocks all-visible. */
-		if (window->source_far && window->nahead == 0 &&
-			la_pace_filled(window->pace, 1, 0))
+		/*
+		 * An index-only scan may have all its blocks all-visible, and a scan
+		 * may come to the same few blocks again and again.
+		 */
+		if ((window->source_far || window->queue_full) &&
+			window->nahead == 0 && la_pace_filled(window->pace, 1, 0))
 			return LA_FILL_IDLE;
 		return LA_FILL_OK;
 	}

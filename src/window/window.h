@@ -93,6 +93,7 @@ typedef struct LaWindow
 	bool		source_ended;	/* the source has said END or LOST */
 	bool		source_lost;
 	bool		source_far;		/* it found nothing to read within its reach */
+	bool		queue_full;		/* it has more than there was room for */
 	void	   *method_state;	/* the method's */
 
 	/* how the owner of the window hears that the context goes */

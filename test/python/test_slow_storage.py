@@ -335,6 +335,34 @@ def test_begins_after_scans_that_did_not_wait(slow: Cluster, server: Server, lea
         assert used_after_nine(2301, 2340) > 40 - 9 - 8
 
 
+# As four sessions have filled it that took turns: some sixty rows on each page.
+TO_AND_FRO = """
+CREATE TABLE fro (a int, f text) WITH (autovacuum_enabled = off) TABLESPACE slow;
+INSERT INTO fro SELECT i, repeat('x', 80) FROM generate_series(1, 120000) i
+ ORDER BY i / 240 * 4 + i % 4;
+CREATE INDEX fro_a ON fro (a);
+VACUUM (FREEZE, ANALYZE) fro
+"""
+
+
+def test_windows_of_a_scan_that_goes_to_and_fro(slow: Cluster, server: Server) -> None:
+    """Its blocks fill the queue many times over, but a window has more than one of them."""
+    query = "SELECT count(f) FROM (SELECT f FROM fro ORDER BY a DESC OFFSET 0) s"
+    with connect(slow) as connection:
+        once(connection, "fro", TO_AND_FRO)
+    make_cold(slow)
+    with LogWatch(slow), connect(slow) as connection:
+        scanning(connection, server, "index")
+        settings(connection, pg_lookahead__max_distance=64)
+        require_node(connection, query, "Index Scan", "fro_a")
+        with gained(connection) as change:
+            assert value(connection, query) == 120000
+        blocks = value(connection, "SELECT pg_relation_size('fro') / 8192")
+    assert change.blocks_used > blocks * 0.9, change
+    assert change.blocks_wasted == 0, change
+    assert change.windows * 3 < change.blocks_issued, change
+
+
 def test_turns(slow: Cluster, server: Server) -> None:
     """A cursor that turns has to wait again, and looks no further ahead than at first."""
     if server.major < 17:
