@@ -46,10 +46,9 @@
 
 /*
  * If the server has passed over so many of its buffers, as when a page that is
- * read turns out to be there already, or a read has failed, we find the place
- * again.  Two of the largest reads are not more.
+ * read turns out to be there already, we find the place again.
  */
-#define LA_RING_SLIP	256
+#define LA_RING_SLIP	8
 
 /* So many pages in a row are others', and then the list must be wrong. */
 #define LA_RING_OTHERS	16
@@ -72,6 +71,8 @@ typedef struct LaRingPart
 	int			npages;
 	int			next;			/* the one whose turn it is */
 	int			nothers;		/* pages not noted since the last that was */
+	int			npending;		/* buffers that a read takes, or has taken when
+								 * it failed */
 } LaRingPart;
 
 struct LaRing
@@ -162,13 +163,18 @@ la_ring_blocks(const LaRing *ring)
 static LaRingPart *
 la_ring_next(LaRing *ring, int nblocks)
 {
+	LaRingPart *part;
+
 	if (ring->nparts > 1 && ring->used + nblocks > LA_SMALL_RING)
 	{
 		ring->current = (ring->current + 1) % ring->nparts;
 		ring->used = 0;
 	}
 	ring->used += nblocks;
-	return &ring->parts[ring->current];
+	part = &ring->parts[ring->current];
+	part->next = (part->next + part->npending) % part->npages;
+	part->npending = 0;
+	return part;
 }
 
 /*
@@ -182,10 +188,10 @@ la_ring_would_take(uint32 state)
 }
 
 /*
- * If the buffer that is the next but so many has become another page's, have
- * the ring let go of it.
+ * Will the ring take the buffer that is the next but so many?  If that has
+ * become another page's, have the ring let go of it.
  */
-static void
+static bool
 la_ring_spare(const LaRingPart *part, int ahead)
 {
 	const LaRingPage *page = &part->pages[(part->next + ahead) % part->npages];
@@ -193,27 +199,32 @@ la_ring_spare(const LaRingPart *part, int ahead)
 	uint32		state;
 
 	if (page->buffer == InvalidBuffer)
-		return;
+		return false;
 	/* Without a lock: it may become another's a moment later, too. */
 	desc = GetBufferDescriptor(page->buffer - 1);
 	if (BufferTagsEqual(&page->tag, &desc->tag))
-		return;
+		return la_ring_would_take(pg_atomic_read_u32(&desc->state));
 	state = LockBufHdr(desc);
 	if ((state & BM_VALID) != 0 && la_ring_would_take(state))
 		state += BUF_USAGECOUNT_ONE *
 			(LA_RING_USAGE + 1 - BUF_STATE_GET_USAGECOUNT(state));
 	UnlockBufHdr(desc, state);
+	return false;
 }
 
 /*
- * Note what was read into a buffer, which the caller has pinned.
+ * Note what was read into a buffer, which the caller has pinned; "expected" is
+ * what la_ring_spare() has said.  If the ring did let go of a buffer, the new
+ * one may have been its own at another place before: it is not looked for.
  */
 static void
-la_ring_note(LaRingPart *part, Buffer buffer)
+la_ring_note(LaRingPart *part, Buffer buffer, bool expected)
 {
 	LaRingPage *page = &part->pages[part->next];
-	int			slip = Min(LA_RING_SLIP, part->npages - 1);
+	int			slip = 0;
 
+	if (expected || page->buffer == InvalidBuffer)
+		slip = Min(LA_RING_SLIP, part->npages - 1);
 	for (int i = 1; page->buffer != buffer && i <= slip; i++)
 	{
 		int			place = (part->next + i) % part->npages;
@@ -224,7 +235,7 @@ la_ring_note(LaRingPart *part, Buffer buffer)
 			page = &part->pages[place];
 		}
 	}
-	if (page->buffer != buffer && page->buffer != InvalidBuffer)
+	if (page->buffer != buffer && expected)
 	{
 		BufferDesc *desc = GetBufferDescriptor(page->buffer - 1);
 
@@ -272,6 +283,7 @@ la_read_range(LaRing *ring, LaRange *range)
 	const LaTarget *target = range->target;
 	LaRingPart *part = la_ring_next(ring, range->nblocks);
 	Buffer		buffers[MAX_IO_COMBINE_LIMIT];
+	bool		expected[MAX_IO_COMBINE_LIMIT];
 	ReadBuffersOperation read;
 	uint32		most = la_most_read_blocks();
 
@@ -293,16 +305,18 @@ la_read_range(LaRing *ring, LaRange *range)
 		if (buffers[0] == InvalidBuffer && !la_is_wanted(range->owner))
 			return;
 		for (int i = 0; i < n; i++)
-			la_ring_spare(part, i);
+			expected[i] = la_ring_spare(part, i);
+		part->npending = n;
 		if (StartReadBuffers(&read, buffers, range->first + range->done, &n, 0))
 			WaitReadBuffers(&read);
 		is_ours = la_count_read(range, before);
 		for (int i = 0; i < n; i++)
 		{
 			if (is_ours)
-				la_ring_note(part, buffers[i]);
+				la_ring_note(part, buffers[i], expected[i]);
 			ReleaseBuffer(buffers[i]);
 		}
+		part->npending = 0;
 
 		/* What the server has pinned for a part it split off comes first. */
 		memmove(buffers, buffers + n, (wanted - n) * sizeof(Buffer));
@@ -329,17 +343,20 @@ la_read_range(LaRing *ring, LaRange *range)
 		LaRingPart *part;
 		int64		before = pgBufferUsage.shared_blks_read;
 		Buffer		buffer;
+		bool		expected;
 
 		if (!la_is_wanted(range->owner))
 			return;
 		part = la_ring_next(ring, 1);
-		la_ring_spare(part, 0);
+		expected = la_ring_spare(part, 0);
+		part->npending = 1;
 		buffer = ReadBufferWithoutRelcache(target->locator, target->fork,
 										   range->first + range->done,
 										   RBM_NORMAL, part->strategy,
 										   permanent);
 		if (la_count_read(range, before))
-			la_ring_note(part, buffer);
+			la_ring_note(part, buffer, expected);
+		part->npending = 0;
 		ReleaseBuffer(buffer);
 		range->done++;
 	}
