@@ -252,6 +252,27 @@ la_ring_note(LaRingPart *part, Buffer buffer, bool expected)
 }
 
 /*
+ * This buffer has what another process was first to read.  If the one that was
+ * expected has lost its page, the ring has taken it all the same, for the page
+ * that we found in the end, or in vain.
+ */
+static void
+la_ring_pass(LaRingPart *part, Buffer buffer, bool expected)
+{
+	LaRingPage *page = &part->pages[part->next];
+	BufferDesc *desc;
+
+	if (!expected)
+		return;
+	desc = GetBufferDescriptor(page->buffer - 1);
+	if (BufferTagsEqual(&page->tag, &desc->tag))
+		return;
+	if (page->buffer == buffer)
+		page->tag = desc->tag;
+	part->next = (part->next + 1) % part->npages;
+}
+
+/*
  * Count what was read since so many blocks had been read by this process.  What
  * another was first to read is a hit; not on 17, where the server counts it for
  * both, and on 18 what is read in two parts counts twice in part.  Returns
@@ -314,6 +335,8 @@ la_read_range(LaRing *ring, LaRange *range)
 		{
 			if (is_ours)
 				la_ring_note(part, buffers[i], expected[i]);
+			else
+				la_ring_pass(part, buffers[i], expected[i]);
 			ReleaseBuffer(buffers[i]);
 		}
 		part->npending = 0;
@@ -356,6 +379,8 @@ la_read_range(LaRing *ring, LaRange *range)
 										   permanent);
 		if (la_count_read(range, before))
 			la_ring_note(part, buffer, expected);
+		else
+			la_ring_pass(part, buffer, expected);
 		part->npending = 0;
 		ReleaseBuffer(buffer);
 		range->done++;
