@@ -190,6 +190,12 @@ def value(connection: Connection, query: str, parameters: Sequence[object] | Non
     return row[0]
 
 
+def blocks_read(connection: Connection, relation: str) -> int:
+    """Return how many blocks of a relation this session has read and not reported yet."""
+    read = "pg_stat_get_xact_blocks_fetched({0}) - pg_stat_get_xact_blocks_hit({0})"
+    return int(value(connection, "SELECT " + read.format(f"'{relation}'::regclass")))
+
+
 def script(connection: Connection, statements: str) -> None:
     """Run statements one by one: VACUUM and others refuse to be in a row."""
     for statement in statements.split(";"):

@@ -45,6 +45,7 @@ from support import (
     Connection,
     Row,
     Variant,
+    blocks_read,
     cold,
     cold_index,
     connect,
@@ -1070,8 +1071,6 @@ def test_pages_without_a_row(defaults: Cluster, server: Server) -> None:
 def test_few_leaves_to_a_parent(defaults: Cluster) -> None:
     """Of the level above little is read at a time, however far ahead the scan is."""
     case = CASES["wide_backward"]
-    oid = "'wide_w'::regclass"
-    count = f"SELECT pg_stat_get_xact_blocks_fetched({oid}) - pg_stat_get_xact_blocks_hit({oid})"
     with connect(defaults) as connection:
         settings(connection, **case.plan, pg_lookahead__method="advice")
         without = rows_without(connection, case.query)
@@ -1085,7 +1084,7 @@ def test_few_leaves_to_a_parent(defaults: Cluster) -> None:
                 found = []
                 while row := rows(connection, "FETCH c"):
                     found += row
-                    read.append(value(connection, count))
+                    read.append(blocks_read(connection, case.index))
                 connection.execute("COMMIT")
             assert found == without
             # A descent to the first parent, four more parents, and the scan's own page.
