@@ -342,11 +342,12 @@ la_judge_gap(LaIndexScan *scan)
 		scan->wait_ns += ns > 0 ? ns : LA_USUAL_WAIT_NS;
 
 	/*
-	 * While looking ahead every block counts: what "aio" and "worker" have
-	 * read is no miss.  While watching we look at some blocks only.
+	 * Of a trial the one half must count what the other does.  While watching
+	 * we look at some blocks only.
 	 */
-	nreads = scan->state == LA_SCAN_LOOKING ? 1 :
-		(int) (la_blocks_read() - scan->reads_told);
+	nreads = (int) (la_blocks_read() - scan->reads_told);
+	if (scan->state == LA_SCAN_LOOKING)
+		nreads = (int) la_window_all_reads(scan->base.window, nreads);
 	scan->reads_told = la_blocks_read();
 	if (nreads > 0 &&
 		la_pace_read(&scan->pace, nreads, waited) &&
@@ -504,7 +505,11 @@ la_judge_skipped(LaIndexScan *scan)
 	bool		is_vague = is_stale || nreads > 1;
 	bool		slept = nreads > 0 && la_has_slept();
 
-	la_pace_went_by(&scan->pace, LA_SPARSE_SKIP, slept && !is_vague);
+	la_pace_went_by(&scan->pace, LA_SPARSE_SKIP - 1, false);
+	if (slept && !is_vague)
+		scan->start_wanted = la_pace_watch(&scan->pace, true);
+	else
+		la_pace_went_by(&scan->pace, 1, false);
 	if (nreads == 0)
 	{
 		/*
@@ -680,6 +685,23 @@ la_cached_skip(LaIndexScan *scan)
 }
 
 /*
+ * Has a scan that reads nothing, as far as was looked, read something in the
+ * calls between two looks?  Then we look more often.  Where one block of a
+ * hundred has to be read no look would ever meet one.
+ */
+static inline bool
+la_has_read_unseen(LaIndexScan *scan)
+{
+	if (likely(la_blocks_read() == scan->reads_seen) ||
+		scan->cached < LA_CACHED_AFTER)
+		return false;
+	scan->has_read = true;
+	scan->cached = LA_SPARSE_AFTER;
+	la_sleeps_are_stale = true;
+	return true;
+}
+
+/*
  * The access method has answered; see where the scan is now.
  */
 static pg_noinline bool
@@ -710,7 +732,7 @@ la_arrive(LaIndexScan *scan, ScanDirection direction, bool found)
 
 	/* A scan that has read nothing yet: all is cached, so far. */
 	if (scan->state == LA_SCAN_WATCHING && !scan->has_read &&
-		!la_pace_at_once(&scan->pace))
+		!la_pace_at_once(&scan->pace) && !la_has_read_unseen(scan))
 	{
 		scan->current = blkno;
 		scan->gap_open = true;

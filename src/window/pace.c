@@ -30,7 +30,9 @@
  * watching, and what is watched for is the same as at the start, without
  * start_after.  Apart from the trial below there are two signs:
  *
- *	- LA_EMPTY_WINDOWS windows in a row found every block in shared buffers.
+ *	- LA_EMPTY_WINDOWS windows in a row, of LA_EMPTY_BLOCKS blocks or more,
+ *	  found every block in shared buffers.  Where one block of a hundred has to
+ *	  be read a scan waits for most of its time, and most windows are empty.
  *
  *	- LA_VAIN_PROBES probes in a row did not wait.  Blocks may be in the
  *	  page cache of the kernel, where we cannot see them; reading ahead then
@@ -97,6 +99,7 @@
 #define LA_START_WAITS		2
 #define LA_FIRST_DISTANCE	16
 #define LA_EMPTY_WINDOWS	2
+#define LA_EMPTY_BLOCKS		512
 #define LA_PROBE_INTERVAL	8
 #define LA_VAIN_PROBES		4
 
@@ -270,6 +273,7 @@ la_pace_enter_trial(LaPace *pace, LaTrial trial)
 	pace->trial = trial;
 	pace->trial_reads = 0;
 	pace->trial_waits = 0;
+	pace->trial_checked = 0;
 	pace->trial_start_ns = 0;
 	pace->trial_run = 0;
 	pace->is_behind = false;
@@ -391,8 +395,11 @@ la_pace_read(LaPace *pace, int nreads, bool waited)
 				pace->trial_reads >= LA_TRIAL_LENGTH;
 		case LA_TRIAL_LOOK_RAMP:
 		case LA_TRIAL_LOOK:
-			return pace->trial_start_ns == 0 ||
-				pace->trial_reads % LA_TRIAL_CHECK == 0;
+			if (pace->trial_start_ns != 0 &&
+				pace->trial_reads - pace->trial_checked < LA_TRIAL_CHECK)
+				return false;
+			pace->trial_checked = pace->trial_reads;
+			return true;
 		case LA_TRIAL_WON:
 			return pace->trial_reads >= LA_TRIAL_WON_LENGTH;
 		case LA_TRIAL_LOST:
@@ -669,7 +676,7 @@ la_pace_deepen(LaPace *pace)
 {
 	pace->distance = Min(pace->distance * 2, pace->max_distance);
 	pace->waits_since_fill = 0;
-	pace->empty_windows = 0;
+	pace->empty_windows = pace->empty_blocks = 0;
 }
 
 /*
@@ -679,7 +686,7 @@ la_pace_deepen(LaPace *pace)
 static void
 la_pace_rest(LaPace *pace)
 {
-	pace->empty_windows = 0;
+	pace->empty_windows = pace->empty_blocks = 0;
 	pace->vain_probes = 0;
 	pace->waits_since_fill = 0;
 	pace->waits = 0;
@@ -765,14 +772,28 @@ la_pace_filled(LaPace *pace, int nblocks, int nreads)
 
 	if (nreads == 0)
 	{
-		if (++pace->empty_windows < LA_EMPTY_WINDOWS || pace->start_after == 0)
+		pace->empty_blocks = Min(pace->empty_blocks + nblocks,
+								 LA_EMPTY_BLOCKS);
+		if (++pace->empty_windows < LA_EMPTY_WINDOWS ||
+			pace->empty_blocks < LA_EMPTY_BLOCKS || pace->start_after == 0)
 			return false;
 		la_pace_rest(pace);
 		return true;
 	}
-	pace->empty_windows = 0;
+	pace->empty_windows = pace->empty_blocks = 0;
 
 	if (pace->waits_since_fill > 0)
 		la_pace_deepen(pace);
 	return false;
+}
+
+/*
+ * No window was filled: the source has named no block that is new, and was far
+ * ahead.  Counts as an empty window, and as a large one.  Returns true if
+ * look-ahead should idle.
+ */
+bool
+la_pace_filled_none(LaPace *pace)
+{
+	return la_pace_filled(pace, LA_EMPTY_BLOCKS, 0);
 }

@@ -69,6 +69,7 @@ typedef struct LaPace
 	LaTrial		trial;
 	int			trial_reads;	/* blocks read since it was entered */
 	int			trial_waits;	/* of these, waited for */
+	int			trial_checked;	/* trial_reads when the time was asked for */
 	int			hold;			/* how long the next LOST lasts, in reads */
 	bool		is_behind;		/* LOOK does not win, as far as was seen */
 	bool		is_inherited;	/* LOST in an earlier round of the scan */
@@ -92,7 +93,8 @@ typedef struct LaPace
 	int			distance;		/* blocks to be ahead of the scan */
 	int			bound;			/* of those, what there is room for */
 	int			waits_since_fill;
-	int			empty_windows;	/* windows in a row that needed no read */
+	int			empty_windows;	/* windows in a row that needed no read, ... */
+	int			empty_blocks;	/* ... and their blocks, saturating */
 	int			unprobed;		/* windows filled since the last probe */
 	int			vain_probes;	/* probes in a row that did not wait */
 } LaPace;
@@ -123,6 +125,7 @@ extern void la_pace_doubt(LaPace *pace);
 extern bool la_pace_wants_probe(LaPace *pace);
 extern bool la_pace_probed(LaPace *pace, bool waited);
 extern bool la_pace_filled(LaPace *pace, int nblocks, int nreads);
+extern bool la_pace_filled_none(LaPace *pace);
 
 /*
  * Asking for the time, twice, costs as much as a block or two: where a run of

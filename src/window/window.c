@@ -460,7 +460,7 @@ la_window_fill(LaWindow *window, LaSource *source)
 		 * may come to the same few blocks again and again.
 		 */
 		if ((window->source_far || window->queue_full) &&
-			window->nahead == 0 && la_pace_filled(window->pace, 1, 0))
+			window->nahead == 0 && la_pace_filled_none(window->pace))
 			return LA_FILL_IDLE;
 		return LA_FILL_OK;
 	}
@@ -632,6 +632,26 @@ la_window_met(LaWindow *window, bool missed, bool waited)
 			la_pace_waited(window->pace);
 	}
 	return at_probe && missed && la_pace_probed(window->pace, waited);
+}
+
+/*
+ * The same, and what the rest of the plan has read: what this process would
+ * have read without look-ahead.  It has read "nread" since this was asked last.
+ *
+ * What was advised the scan reads itself, and what a worker was late with.
+ * Asynchronous reads were counted when they began.
+ */
+int64
+la_window_all_reads(LaWindow *window, int64 nread)
+{
+	int64		issued = window->counters->blocks_issued_total;
+	int64		nissued = issued - window->issued_told;
+	int64		nused = la_window_reads(window);
+
+	window->issued_told = issued;
+	if (window->method->id == LA_METHOD_AIO)
+		return Max(nread - nissued + nused, 0);
+	return Max(nread, nused);
 }
 
 /*

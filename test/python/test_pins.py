@@ -77,7 +77,7 @@ ANALYZE resting;
 """
 HELD = """
 CREATE OR REPLACE FUNCTION held(i int) RETURNS int LANGUAGE plpgsql AS
- 'BEGIN IF i = 18000 THEN PERFORM pg_advisory_xact_lock(1); END IF; RETURN i; END'
+ 'BEGIN IF i = 22000 THEN PERFORM pg_advisory_xact_lock(1); END IF; RETURN i; END'
 """
 
 # name: (query, a node of its plan)
@@ -207,7 +207,12 @@ def test_a_scan_that_rests(tables: Cluster, variant: Variant) -> None:
             use(connection, variant, **INDEX_SCANS, pg_lookahead__enabled="off")
             rows(connection, "SELECT filler FROM resting WHERE a > 4000")
             evict_relations(tables, connection, "resting")
-            settings(connection, pg_lookahead__enabled=enabled, pg_lookahead__start_after="1")
+            settings(
+                connection,
+                pg_lookahead__enabled=enabled,
+                pg_lookahead__start_after=1,
+                pg_lookahead__max_distance=32,
+            )
             assert "Index Scan" in {node["Node Type"] for node in plan_nodes(connection, query)}
             with gained(connection) as change, other.transaction():
                 value(other, "SELECT pg_advisory_xact_lock(1)")
@@ -224,8 +229,7 @@ def test_a_scan_that_rests(tables: Cluster, variant: Variant) -> None:
             assert [name for name, _, _ in seen].count("resting_a") == 1, seen
             if enabled == "on":
                 assert change.scans > 0
-                # It has stopped long before: the rest was in shared buffers.
-                assert change.blocks_hit > 0
-                assert change.windows < 40
+                # It has stopped long before: the rest, some 870 blocks, was in shared buffers.
+                assert 0 < change.blocks_hit < 512 + 4 * 32
         assert found["on"] == found["off"] == [(24000, 24000 * 340)]
         connection.execute("DROP TABLE resting; DROP FUNCTION held")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import mmap
 import os
+import random
 import threading
 import time
 from collections.abc import Iterator
@@ -219,23 +220,28 @@ def test_waits_are_counted(slow: Cluster, server: Server, name: str) -> None:
         "SELECT waits, depth_max, windows, pg_relation_size(relid) / 8192"
         " FROM pg_stat_lookahead WHERE relid = %s::regclass"
     )
-    make_cold(slow)
-    with LogWatch(slow), connect(slow) as connection:
-        query, _ = scanning(connection, server, name)
-        settings(connection, **more)
-        connection.execute("SELECT pg_stat_lookahead_reset()")
-        with gained(connection) as change:
-            [shown] = look_ahead_of(connection, query)
-        [(waits, depth, windows, size)] = connection.execute(in_view, (relation,)).fetchall()
-        assert waits == shown["Waits"] == change.waits
-        assert depth == shown["Depth Reached"] == session(connection).depth_max
-        assert depth > (FIRST_FRONTIER if name == "sequential" else FIRST_DISTANCE)
+    # On a busy machine the scan may be so late that what was asked for is there.
+    for _ in range(3):
+        make_cold(slow)
+        with LogWatch(slow), connect(slow) as connection:
+            query, _ = scanning(connection, server, name)
+            settings(connection, **more)
+            connection.execute("SELECT pg_stat_lookahead_reset()")
+            with gained(connection) as change:
+                [shown] = look_ahead_of(connection, query)
+            [(waits, depth, windows, size)] = connection.execute(in_view, (relation,)).fetchall()
+            assert waits == shown["Waits"] == change.waits
+            assert depth == shown["Depth Reached"] == session(connection).depth_max
         # A row is on a block of its own.  Some scans look more rarely; with asynchronous I/O a
         # bitmap heap scan does so when it begins the rest of a window, too.
         most = {"sequential": size / 16}
         if server.major < 18:
             most["bitmap"] = windows + 1
-        assert 0 < waits <= most.get(name, size)
+        assert waits <= most.get(name, size)
+        if waits > 0:
+            break
+    assert waits > 0
+    assert depth > (FIRST_FRONTIER if name == "sequential" else FIRST_DISTANCE)
 
     # On a busy machine something else may have to be waited for.
     for _ in range(3):
@@ -274,6 +280,27 @@ def test_begins_again(slow: Cluster, server: Server) -> None:
     assert change.blocks_used > (first - 1) + (ROWS - last) - 500
 
 
+def test_mostly_cached(slow: Cluster, server: Server) -> None:
+    """Look-ahead goes on where one block of fifty has to be read, and most windows have none."""
+    cold = random.Random(1).sample(range(1, ROWS + 1), ROWS // 50)
+    with connect(slow) as other:
+        places = value(other, "SELECT array_agg(ctid::text) FROM far WHERE a <> ALL(%s)", (cold,))
+    make_cold(slow)
+    with LogWatch(slow), connect(slow) as connection, connect(slow) as other:
+        query, expected = scanning(connection, server, "index")
+        settings(connection, pg_lookahead__leafscan="off")
+        read = "SELECT count(f) FROM far WHERE ctid = ANY(%s::tid[])"
+        settings(other, enable_seqscan="off")
+        assert value(other, read, (places,)) == ROWS - len(cold)
+        # What the kernel has read ahead for that.
+        evict_tablespaces(slow)
+        with gained(connection) as change:
+            assert value(connection, query) == expected
+    # It begins after two waits that are not far from each other.
+    assert change.blocks_used > len(cold) * 2 / 3, change
+    assert change.blocks_issued <= len(cold), change
+
+
 # Of `far`, the rows of a range.
 RANGE = "SELECT count(f) FROM (SELECT f FROM far WHERE a BETWEEN {} AND {} ORDER BY a OFFSET 0) s"
 
@@ -289,6 +316,12 @@ def warm(file: Path, blocks: list[int]) -> None:
 @pytest.mark.parametrize("leafscan", ["off", "on"])
 def test_begins_after_scans_that_did_not_wait(slow: Cluster, server: Server, leafscan: str) -> None:
     """After scans from the page cache one looks rarely early; not once one has waited."""
+    # The kernel may take a page out of its cache at any time (DAMON), and the scan waits.
+    assert any(begins_after_scans(slow, server, leafscan) for _ in range(5))
+
+
+def begins_after_scans(slow: Cluster, server: Server, leafscan: str) -> bool:
+    """Make the scans of the test; say if none has waited whose blocks are to be cached."""
     size = 100
     make_cold(slow)
     with LogWatch(slow), connect(slow) as connection:
@@ -307,18 +340,34 @@ def test_begins_after_scans_that_did_not_wait(slow: Cluster, server: Server, lea
         if pages_cached(slow, other) < cached * 0.999:
             pytest.skip("the page cache keeps nothing")
 
+        pid = connection.info.backend_pid
+        slept = 0
+
         def used(first: int, last: int) -> int:
+            nonlocal slept
             with gained(connection) as change:
+                slept = sleeps_of(pid)
                 assert value(connection, RANGE.format(first, last)) == last - first + 1
+                slept = sleeps_of(pid) - slept
             return change.blocks_used
+
+        def do_not_wait(first: int, last: int) -> bool:
+            """Of a range all blocks are there."""
+            for at in range(first, last, size):
+                blocks_used = used(at, at + size - 1)
+                # Once for the client; the first time the two files are opened, too.
+                if slept > (3 if at == 1 else 1):
+                    return False
+                assert blocks_used == 0
+            return True
 
         def used_after_nine(first: int, last: int) -> int:
             """Of a range the first nine blocks are there."""
             warm(file, blocks[first - 1 : first + 8])
             return used(first, last)
 
-        for first in range(1, 2001, size):
-            assert used(first, first + size - 1) == 0
+        if not do_not_wait(1, 2000):
+            return False
         evict_tablespaces(slow)
         # After eight reads as many calls are not looked at.
         assert used_after_nine(2001, 2060) > 60 - 9 - 8 - 8
@@ -328,11 +377,12 @@ def test_begins_after_scans_that_did_not_wait(slow: Cluster, server: Server, lea
         warm(file, blocks[3000:3500])
         # A wait for a page of the index, and one for something else, would be enough.
         warm(index, list(range(index.stat().st_size // BLOCK)))
-        for first in range(3001, 3501, size):
-            assert used(first, first + size - 1) == 0
+        if not do_not_wait(3001, 3500):
+            return False
         # All that waits is in those calls, but it is not forgotten.
         assert used_after_nine(2201, 2216) == 0
         assert used_after_nine(2301, 2340) > 40 - 9 - 8
+    return True
 
 
 # As four sessions have filled it that took turns: some sixty rows on each page.
@@ -476,30 +526,36 @@ def test_bitmap_scan_without_rows(slow: Cluster, server: Server, method: str) ->
         once(connection, "gap", GAP)
         # Marks what is dead; a scan of the index would take it out of that, too.
         connection.execute("SELECT count(f) FROM gap")
-    for on in (False, True):
-        make_cold(slow)
-        with connect(slow) as connection:
-            if on:
-                until_served(connection)
-            settings(
-                connection,
-                **BITMAP_SCANS,
-                effective_io_concurrency=100,
-                pg_lookahead__bitmapscan=on,
-                pg_lookahead__method=method,
-                pg_lookahead__max_distance=16,
-            )
-            require_node(connection, query, "Bitmap Heap Scan")
-            rows(connection, "SELECT count(*) FROM few")
-            before = sleeps_of(connection.info.backend_pid)
-            assert value(connection, query) == 313
-            slept[on] = sleeps_of(connection.info.backend_pid) - before
-            if on:
-                assert session(connection).blocks_issued > 100
     # 687 blocks have no row; of the others some are waited for, too.  The server alone is a
     # hundred ahead, which is more than a quarter of what we are at this distance.
-    assert slept[False] < 200, slept
-    assert slept[True] < 450, slept
+    most = {False: 200, True: 450}
+    for on in (False, True):
+        # On a busy machine the storage may be late for a while.
+        for _ in range(5):
+            make_cold(slow)
+            with connect(slow) as connection:
+                if on:
+                    until_served(connection)
+                settings(
+                    connection,
+                    **BITMAP_SCANS,
+                    effective_io_concurrency=100,
+                    pg_lookahead__bitmapscan=on,
+                    pg_lookahead__method=method,
+                    pg_lookahead__max_distance=16,
+                    # The server is soon so far ahead that the scan hardly waits.
+                    pg_lookahead__start_after=0,
+                )
+                require_node(connection, query, "Bitmap Heap Scan")
+                rows(connection, "SELECT count(*) FROM few")
+                before = sleeps_of(connection.info.backend_pid)
+                assert value(connection, query) == 313
+                slept[on] = sleeps_of(connection.info.backend_pid) - before
+                if on:
+                    assert session(connection).blocks_issued > 100
+            if slept[on] < most[on]:
+                break
+        assert slept[on] < most[on], slept
 
 
 # A function may come for the rows of a cursor one by one, or, in a loop, some at a time.
@@ -574,6 +630,31 @@ def test_cursors(slow: Cluster, server: Server, name: str, how: str) -> None:
         if asked > least:
             break
     assert asked > least
+
+
+def test_bitmap_in_small_steps(slow: Cluster, server: Server) -> None:
+    """A client that comes more often than the scan moves: that it waits is seen all the same."""
+    if server.major >= 18:
+        pytest.skip("the server keeps ahead of such a client")
+    size = 1000
+    query = f"SELECT a FROM far, generate_series(1, 3) WHERE a % 16 < 16 AND a > {ROWS - size}"
+    # A client may be so late, on a busy machine, that the next block is there.
+    for _ in range(8):
+        make_cold(slow)
+        with LogWatch(slow), connect(slow) as connection:
+            until_served(connection)
+            settings(connection, **BITMAP_SCANS, cursor_tuple_fraction=1)
+            assert rows(connection, "SELECT count(*) FROM few") == [(100,)]
+            require_node(connection, query, "Bitmap Heap Scan")
+            found = 0
+            with gained(connection) as change, connection.transaction():
+                connection.execute(f"DECLARE c CURSOR FOR {query}")
+                while some := rows(connection, "FETCH 2 FROM c"):
+                    found += len(some)
+            assert found == 3 * size
+        if change.blocks_used > size / 2:
+            break
+    assert change.blocks_used > size / 2, change
 
 
 # Rounds of a bitmap heap scan, each of so many blocks.

@@ -22,6 +22,7 @@
 #define START_AFTER		8
 #define MAX_DISTANCE	256
 #define FIRST_DISTANCE	16
+#define EMPTY_BLOCKS	512
 #define UNAIDED_UPWARD	48
 #define GRANT_LENGTH	256
 #define TRIAL_RAMP		512
@@ -274,17 +275,34 @@ test_all_cached(void)
 
 	la_pace_init(&pace, START_AFTER, MAX_DISTANCE, true);
 	la_pace_deepen(&pace);
-	CHECK(!la_pace_filled(&pace, 32, 0));
+	CHECK(!la_pace_filled(&pace, EMPTY_BLOCKS, 0));
 	CHECK(!la_pace_filled(&pace, 32, 1));
-	CHECK(!la_pace_filled(&pace, 32, 0));
+	CHECK(!la_pace_filled(&pace, EMPTY_BLOCKS, 0));
 	CHECK(!la_pace_filled(&pace, 0, 0));
-	CHECK(la_pace_filled(&pace, 32, 0));
+	CHECK(la_pace_filled(&pace, 1, 0));
 	/* It begins carefully when waits come back. */
 	CHECK(la_pace_distance(&pace) == FIRST_DISTANCE);
 
+	/* Small windows are many.  One block to be read among them is enough. */
+	for (int round = 0; round < 3; round++)
+	{
+		for (int i = 8; i < EMPTY_BLOCKS; i += 8)
+			CHECK(!la_pace_filled(&pace, 8, 0));
+		CHECK(!la_pace_filled(&pace, 8, 1));
+	}
+	for (int i = 8; i < EMPTY_BLOCKS; i += 8)
+		CHECK(!la_pace_filled(&pace, 8, 0));
+	CHECK(la_pace_filled(&pace, 8, 0));
+
+	/* Where the source names nothing new, two looks far ahead are enough. */
+	CHECK(!la_pace_filled_none(&pace));
+	CHECK(!la_pace_filled(&pace, 8, 1));
+	CHECK(!la_pace_filled_none(&pace));
+	CHECK(la_pace_filled_none(&pace));
+
 	la_pace_init(&pace, 0, MAX_DISTANCE, true);
 	for (int i = 0; i < 10; i++)
-		CHECK(!la_pace_filled(&pace, 32, 0));
+		CHECK(!la_pace_filled(&pace, EMPTY_BLOCKS, 0));
 }
 
 static void
