@@ -62,7 +62,7 @@ PG_FUNCTION_INFO_V1(pg_lookahead_unused_pages);
 #define LA_SPARE_US		10000
 
 /* Tables of which this process knows for so long what it has said. */
-#define LA_SPARE_KNOWN	16
+#define LA_SPARE_KNOWN	64
 
 /* Places for notes. */
 #define LA_NOTES	256
@@ -349,7 +349,8 @@ static pg_noinline void
 la_spare_noted(Oid relid, RelOptInfo *info, pg_atomic_uint64 *place,
 			   uint64 note)
 {
-	int			i = relid % LA_SPARE_KNOWN;
+	/* The numbers of partitions may all be the same distance apart. */
+	int			i = murmurhash32(relid) % LA_SPARE_KNOWN;
 	instr_time	clock;
 	uint64		now;
 	Relation	rel;

@@ -47,13 +47,14 @@
  *
  * Starting, and when to stop.  It starts as index scans do, when blocks were
  * visited and waited for: a LIMIT that ends within the first blocks has read
- * nothing in vain, and a cached scan never starts.  It rests when two windows
- * in a row were in shared buffers, and when the kernel had to read nothing for
- * LA_VAIN_FILLS windows of advice: then all is in its page cache.  The kernel
- * counts what it reads for each process, so no block needs to be left out to
- * find that out, as it is with index scans.  After that it must wait longer
- * each time before it tries again.  Not every file system is counted (FUSE is
- * not), so this is believed only once a wait for a block, or advice, was.
+ * nothing in vain, and a cached scan never starts.  It rests when some windows
+ * in a row were in shared buffers (pace.c), and when the kernel had to read
+ * nothing for LA_VAIN_FILLS windows of advice: then all is in its page cache.
+ * The kernel counts what it reads for each process, so no block needs to be
+ * left out to find that out, as it is with index scans.  After that it must
+ * wait longer each time before it tries again.  Not every file system is
+ * counted (FUSE is not), so this is believed only once a wait for a block, or
+ * advice, was.
  *
  * The stream of 18 does most of it by itself.  There a scan must also have
  * waited for a third of the time that LA_FIRST_MEASURE blocks took, or more of
@@ -209,7 +210,7 @@ struct LaBitmapScan
 	int64		looked_at;		/* ... the last, ... */
 	int64		look_at;		/* ... and the next one */
 	long		sleeps;			/* voluntary context switches, likewise */
-	bool		is_stale;		/* time has passed outside the executor */
+	bool		is_stale;		/* "sleeps" is not of this round of the scan */
 	int			quiet;			/* reads without a wait, saturating */
 	long		kernel_reads;	/* LaUsage.reads at the last look, or -1 */
 	bool		is_counted;		/* the kernel counts reads of the table */
@@ -741,8 +742,8 @@ la_bitmap_waits_much(LaBitmapScan *scan)
 }
 
 /*
- * Is this a block to be looked at?  After a break what was slept in it is to be
- * left out, and nothing else.
+ * Is this a block to be looked at?  The second of a round is, to have something
+ * to compare with.
  */
 static inline bool
 la_bitmap_is_looked_at(LaBitmapScan *scan)
@@ -1043,7 +1044,17 @@ la_bitmap_scan_resume(LaFollowed *followed, bool client_was_waited_for)
 	scan->reads += la_blocks_read() - scan->away_reads;
 	if (!client_was_waited_for)
 		return;
-	scan->is_stale = true;
+
+	/*
+	 * A client may come more often than the scan moves: what it sleeps from
+	 * here on counts.
+	 */
+	if (scan->has_begun && scan->state != LA_BITMAP_OUT)
+	{
+		scan->sleeps = la_sleeps();
+		scan->is_stale = false;
+		scan->look_from = scan->look_at = scan->visited;
+	}
 	if (!scan->meter.is_paused)
 		scan->meter.is_begun = false;
 }
