@@ -19,6 +19,7 @@ from support import (
     Connection,
     LogWatch,
     cold,
+    insist,
     comes_with,
     connect,
     has_extension,
@@ -343,7 +344,7 @@ def test_after_error(cluster: Cluster, connection: Connection, what: str) -> Non
         connection.execute("SET statement_timeout = '100ms'")
         with pytest.raises(psycopg.errors.QueryCanceled):
             connection.execute("VACUUM d")
-        connection.execute("RESET statement_timeout")
+        insist(connection, "RESET statement_timeout")
     if what == "scan":
         assert value(connection, "SELECT count(*) FROM d") == PAGES
     elif what == "index":
@@ -374,7 +375,7 @@ def test_choice_after_error(cluster: Cluster, connection: Connection, how: str) 
         connection.execute("SET statement_timeout = '100ms'")
         with pytest.raises(psycopg.errors.QueryCanceled):
             connection.execute("VACUUM d_toasted")
-        connection.execute("RESET statement_timeout")
+        insist(connection, "RESET statement_timeout")
     command = "VACUUM d_toasted"
     if how == "limit":
         command = "VACUUM (BUFFER_USAGE_LIMIT '256kB') d_toasted"
@@ -436,6 +437,7 @@ def test_cancelled_at_a_catalog(
         with pytest.raises(error):
             connection.execute(command)
         assert connection.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
+    insist(connection, f"RESET {setting}")
     assert value(connection, "SELECT 1") == 1
     connection.execute(command)
     connection.execute("DROP TABLE p")

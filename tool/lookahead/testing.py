@@ -11,6 +11,7 @@ results folder.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import re
@@ -29,6 +30,7 @@ from rich.table import Table
 from . import build, paths, servers, source_build, suites, valgrind
 from .crew import Crew, Tell
 from .errors import LookaheadError
+from .page_out import page_out
 from .regress import NO_TEST, Outcome
 from .servers import Server
 
@@ -321,8 +323,21 @@ def main(plan: Plan) -> int:
         console.print(f"not here, so not tested: PostgreSQL {', '.join(absent)}")
     if "tool" in plan.suites and not plan.valgrind:
         lanes.append(ToolLane(plan, run.folder))
-    run.lanes(lanes)
+    with _nothing_paged_out():
+        run.lanes(lanes)
     return run.summary()
+
+
+@contextlib.contextmanager
+def _nothing_paged_out() -> Iterator[None]:
+    """Tests of what is in the page cache need it to stay there."""
+    with contextlib.ExitStack() as stack:
+        setting = page_out()
+        if setting is not None:
+            # A benchmark may have seen to that.
+            with contextlib.suppress(LookaheadError):
+                stack.enter_context(setting)
+        yield
 
 
 def by_default(everything: list[Server], plan: Plan) -> list[Server]:
