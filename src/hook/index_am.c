@@ -458,6 +458,7 @@ static bool
 la_may_run_twice(Relation index)
 {
 	char	   *name;
+	bool		is_listed;
 
 	switch (index->rd_amhandler)
 	{
@@ -468,7 +469,12 @@ la_may_run_twice(Relation index)
 			return true;
 	}
 	name = get_am_name(index->rd_rel->relam);
-	return name != NULL && la_index_access_method_is_listed(name);
+	if (name == NULL)
+		return false;
+	is_listed = la_index_access_method_is_listed(name);
+	/* The caller's memory may last for many plans. */
+	pfree(name);
+	return is_listed;
 }
 
 /*

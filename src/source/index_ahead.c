@@ -48,8 +48,12 @@
 /* Index entries that a source may run ahead, for each block of distance. */
 #define LA_ENTRIES_PER_BLOCK	64
 
-/* What a scout takes for each entry on its way beyond LA_FREE_ENTRIES. */
+/*
+ * What a scout takes for each entry on its way; that of LA_FREE_ENTRIES is for
+ * nothing.  For each value of an IN-list it may come from the root again.
+ */
 #define LA_ENTRY_NS			25
+#define LA_LISTED_ENTRY_NS	1000
 
 /* A scout that was closed at rest comes back after this part of the way. */
 #define LA_REOPEN_PART			4
@@ -123,12 +127,26 @@ la_index_ahead_enter(LaIndexScan *scan, LaScanState state)
 }
 
 /*
+ * Has the scan a list of values to look up?
+ */
+static bool
+la_has_list(const IndexScanDescData *desc)
+{
+	for (int i = 0; i < desc->numberOfKeys; i++)
+		if (desc->keyData[i].sk_flags & SK_SEARCHARRAY)
+			return true;
+	return false;
+}
+
+/*
  * See the file header.
  */
 static bool
 la_am_is_worth_it(const LaIndexScan *scan)
 {
 	int64		way = scan->target.position;
+	int64		entry_ns = la_has_list(scan->desc) ?
+		LA_LISTED_ENTRY_NS : LA_ENTRY_NS;
 
 	if (la_pace_at_once(&scan->pace))
 		return true;
@@ -137,9 +155,9 @@ la_am_is_worth_it(const LaIndexScan *scan)
 
 	if (scan->scout && scan->scout->state != LA_SCOUT_CLOSED)
 		way = Max(way - scan->scout->position, scan->scout->position - way);
-	if (way <= LA_FREE_ENTRIES || la_leaf_items_are_better(&scan->target))
+	if (la_leaf_items_are_better(&scan->target))
 		return true;
-	return scan->wait_ns >= (way - LA_FREE_ENTRIES) * LA_ENTRY_NS;
+	return scan->wait_ns >= way * entry_ns - LA_FREE_ENTRIES * LA_ENTRY_NS;
 }
 
 /*
@@ -435,6 +453,20 @@ la_index_ahead_follow(LaIndexScan *scan, BlockNumber blkno)
 	}
 	if (la_window_wants_fill(scan->base.window) && !la_fill_can_wait(scan))
 		(void) la_fill(scan);
+}
+
+/*
+ * While looking ahead, the scan has read a block.  Most blocks that an
+ * index-only scan comes to are all-visible, and nobody names them; if it reads
+ * others the queue does not describe it: entries may have died meanwhile.
+ */
+void
+la_index_ahead_missed(LaIndexScan *scan)
+{
+	if (scan->target.index_only &&
+		scan->base.window->current != scan->current &&
+		++scan->ignored > LA_MAX_IGNORED)
+		la_seek_again(scan);
 }
 
 /*

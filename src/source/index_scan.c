@@ -367,6 +367,8 @@ la_judge_gap(LaIndexScan *scan)
 	{
 		if (la_window_met(scan->base.window, missed, waited))
 			la_index_ahead_enter(scan, LA_SCAN_IDLE);
+		if (missed)
+			la_index_ahead_missed(scan);
 		return;
 	}
 
@@ -1003,15 +1005,14 @@ la_index_scan_resume(LaFollowed *followed, bool client_was_waited_for)
 	LaIndexScan *scan = (LaIndexScan *) followed;
 	int64		nreads = la_blocks_read() - scan->away_reads;
 
-	/* Of a helped scan what is slept from here on counts, seen or not. */
-	if (client_was_waited_for)
-	{
-		if (scan->state == LA_SCAN_WATCHING && scan->has_read &&
-			la_pace_is_helped(&scan->pace))
-			(void) la_has_slept();
-		else
-			la_sleeps_are_stale = true;
-	}
+	/*
+	 * Of a helped scan what is slept from here on counts, seen or not.  Of
+	 * many the first asks for all.
+	 */
+	if (client_was_waited_for && la_sleeps_are_stale &&
+		scan->state == LA_SCAN_WATCHING && scan->has_read &&
+		la_pace_is_helped(&scan->pace))
+		(void) la_has_slept();
 	scan->reads_told += nreads;
 	scan->reads_seen += nreads;
 	if (client_was_waited_for && !scan->pace.is_paused)

@@ -36,6 +36,7 @@
 #include "source/index_node.h"
 #include "source/query.h"
 #include "utils/lsyscache.h"
+#include "window/waits.h"
 #include "window/window.h"
 
 dlist_head	la_queries = DLIST_STATIC_INIT(la_queries);
@@ -173,6 +174,8 @@ la_query_resume(const QueryDesc *desc)
 		return;
 	client_was_waited_for =
 		query->statement_start != GetCurrentStatementStartTimestamp();
+	if (client_was_waited_for)
+		la_sleeps_are_stale = true;
 	dlist_foreach(iter, &query->scans.list)
 	{
 		LaFollowed *scan = dlist_container(LaFollowed, query_link, iter.cur);

@@ -67,10 +67,13 @@
 #define LA_MAX_ENTRIES_PER_CALL	4096
 
 /*
- * A step that has visited more buffers is the last one.  Nothing bounds the
- * step itself: an access method may go through all of an index for one entry.
+ * Each step may visit so many buffers, and what those before have left of
+ * theirs, up to a limit: of an IN-list many values in a row may not be there.
+ * A step that has visited more is the last one.  Nothing bounds the step
+ * itself: an access method may go through all of an index for one entry.
  */
-#define LA_MAX_ACCESSES_PER_STEP	32
+#define LA_ACCESSES_PER_STEP	32
+#define LA_MAX_ACCESSES_LEFT	256
 
 static LaSourceResult la_scout_next(LaSource *source, BlockNumber *blkno);
 
@@ -119,6 +122,7 @@ la_scout_open(LaScout *scout)
 							  target->orderbys, real->numberOfOrderBys);
 	scout->position = 0;
 	scout->is_level = false;
+	scout->accesses_left = 0;
 }
 
 /*
@@ -256,7 +260,10 @@ la_scout_advance(LaScout *scout, BlockNumber *blkno)
 		}
 
 		/* Matches are far apart: the next step may go through all the index. */
-		if (la_buffer_accesses() - accesses > LA_MAX_ACCESSES_PER_STEP)
+		scout->accesses_left = Min(scout->accesses_left + LA_ACCESSES_PER_STEP -
+								   (la_buffer_accesses() - accesses),
+								   LA_MAX_ACCESSES_LEFT);
+		if (scout->accesses_left < 0)
 			return LA_SOURCE_LOST;
 		*blkno = ItemPointerGetBlockNumber(&scout->desc->xs_heaptid);
 		if (!target->index_only ||

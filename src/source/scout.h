@@ -61,6 +61,7 @@ typedef struct LaScout
 	bool		seek_upward;	/* in the direction that positions count */
 	bool		is_level;		/* has found the scan since it was opened: both
 								 * positions count the same entries */
+	int64		accesses_left;	/* buffers that steps may visit; see scout.c */
 	Buffer		vmbuffer;		/* index-only: pinned visibility map page */
 } LaScout;
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 from lookahead.cluster import Cluster
 
@@ -41,6 +43,17 @@ VACUUM (FREEZE, ANALYZE) lists
 VALUES = list(range(1, 200, 2))
 OF_LISTS = f"SELECT a, b, filler FROM lists WHERE a = ANY ('{{{str(VALUES)[1:-1]}}}') AND c > 0"
 
+# Some thirty entries on each page of the index, which has three levels, and two rows on each page
+# of the table.  Three of ten values of the list are there.
+GAPS = """
+CREATE TABLE gaps (a int, filler text);
+ALTER TABLE gaps ALTER filler SET STORAGE plain;
+INSERT INTO gaps SELECT i * 10, repeat('x', 3000) FROM generate_series(1, 30000) i
+ ORDER BY md5(i::text);
+CREATE INDEX gaps_a ON gaps (a) WITH (fillfactor = 10);
+VACUUM (FREEZE, ANALYZE) gaps
+"""
+
 # In the order of the index: page N, one that is all-visible, N again, and one that is not.
 WOVEN = """
 CREATE TABLE woven (a int, b int, c int, filler text);
@@ -53,6 +66,28 @@ INSERT INTO woven SELECT i * 4 + n, i, 1 FROM generate_series(1, 100) i, (VALUES
 """
 # By the leaf page in hand, and by a second scan of the index.
 OF_WOVEN = {"filtering": "a > 0 AND c > 0", "bounding": "a > 0"}
+
+
+def test_values_that_are_not_there(cluster: Cluster) -> None:
+    """However many of a list follow one another, the second scan goes on behind them."""
+    chance = random.Random(1)
+    listed = [i * 400 + (0 if chance.random() < 0.3 else 5) for i in range(1, 700)]
+    there = sum(a % 10 == 0 for a in listed)
+    query = f"SELECT a, filler FROM gaps WHERE a = ANY ('{{{str(listed)[1:-1]}}}')"
+    with connect(cluster) as connection:
+        script(connection, GAPS)
+        settings(connection, **INDEX_SCANS, pg_lookahead__leafscan="off")
+        require_node(connection, query, "Index Scan", "gaps_a")
+        cold(connection, "gaps")
+        cold_index(connection, "gaps_a")
+        with gained(connection) as change:
+            assert sorted(a for a, _ in rows(connection, query)) == [
+                a for a in listed if a % 10 == 0
+            ]
+        assert change.scans == 1
+        assert change.blocks_used > there * 0.9, (change, there)
+        assert change.blocks_wasted == 0, change
+        connection.execute("DROP TABLE gaps")
 
 
 def test_no_further_in_the_index_than_the_query(cluster: Cluster) -> None:

@@ -413,6 +413,50 @@ def test_windows_of_a_scan_that_goes_to_and_fro(slow: Cluster, server: Server) -
     assert change.windows * 3 < change.blocks_issued, change
 
 
+# A row on each page, and nothing is all-visible; some forty entries on a page of the index.  From
+# key 120 on there are forty dead and twenty live ones by turns.
+DYING = """
+CREATE TABLE dying (a int, filler text) WITH (autovacuum_enabled = off) TABLESPACE slow;
+ALTER TABLE dying ALTER filler SET STORAGE plain;
+INSERT INTO dying SELECT i, repeat('x', 5000) FROM generate_series(1, 3100) i
+ ORDER BY md5(i::text);
+CREATE INDEX dying_a ON dying (a) WITH (fillfactor = 10);
+ANALYZE dying;
+DELETE FROM dying WHERE a > 100 AND a % 60 < 40
+"""
+
+
+def test_entries_that_die_in_front_of_the_scan(slow: Cluster, server: Server) -> None:
+    """An index-only scan that comes to other blocks than those asked for is found again."""
+    if server.major < 17:
+        pytest.skip("pg_buffercache_evict() is of 17 and later")
+    need_extensions(slow, "pg_buffercache")
+    query = "SELECT a FROM dying WHERE a > 0 ORDER BY a"
+    with connect(slow) as connection:
+        script(connection, DYING)
+    make_cold(slow)
+    with LogWatch(slow), connect(slow) as connection, connect(slow) as other:
+        scanning(connection, server, "index_only_backward")
+        for client in (connection, other):
+            settings(client, **INDEX_SCANS)
+        settings(connection, pg_lookahead__leafscan="off", pg_lookahead__max_distance=64)
+        require_node(connection, query, "Index Only Scan", "dying_a")
+        with gained(connection) as change, connection.transaction():
+            connection.execute(f"DECLARE c CURSOR FOR {query}")
+            # Those that it has asked for are on pages of the index that it has not read.
+            assert rows(connection, "FETCH 95 FROM c") == [(a,) for a in range(1, 96)]
+            # Says of all dead entries of the index that they are.
+            settings(other, pg_lookahead__enabled="off")
+            assert value(other, "SELECT count(*) FROM dying WHERE a > 0") == 1100
+            evict(other, "dying")
+            evict_tablespaces(slow)
+            found = rows(connection, "FETCH ALL FROM c")
+        assert found[0] == (96,)
+        assert len(found) == 1005
+        connection.execute("DROP TABLE dying")
+    assert change.blocks_used > 600, change
+
+
 def test_turns(slow: Cluster, server: Server) -> None:
     """A cursor that turns has to wait again, and looks no further ahead than at first."""
     if server.major < 17:
