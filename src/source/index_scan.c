@@ -367,7 +367,7 @@ la_judge_gap(LaIndexScan *scan)
 	{
 		if (la_window_met(scan->base.window, missed, waited))
 			la_index_ahead_enter(scan, LA_SCAN_IDLE);
-		if (missed)
+		else if (missed)
 			la_index_ahead_missed(scan);
 		return;
 	}
@@ -687,23 +687,6 @@ la_cached_skip(LaIndexScan *scan)
 }
 
 /*
- * Has a scan that reads nothing, as far as was looked, read something in the
- * calls between two looks?  Then we look more often.  Where one block of a
- * hundred has to be read no look would ever meet one.
- */
-static inline bool
-la_has_read_unseen(LaIndexScan *scan)
-{
-	if (likely(la_blocks_read() == scan->reads_seen) ||
-		scan->cached < LA_CACHED_AFTER)
-		return false;
-	scan->has_read = true;
-	scan->cached = LA_SPARSE_AFTER;
-	la_sleeps_are_stale = true;
-	return true;
-}
-
-/*
  * The access method has answered; see where the scan is now.
  */
 static pg_noinline bool
@@ -734,7 +717,7 @@ la_arrive(LaIndexScan *scan, ScanDirection direction, bool found)
 
 	/* A scan that has read nothing yet: all is cached, so far. */
 	if (scan->state == LA_SCAN_WATCHING && !scan->has_read &&
-		!la_pace_at_once(&scan->pace) && !la_has_read_unseen(scan))
+		!la_pace_at_once(&scan->pace))
 	{
 		scan->current = blkno;
 		scan->gap_open = true;

@@ -177,6 +177,8 @@ la_window_open(MemoryContext parent, Relation rel,
 	window->blocks = lablocks_create(context, 256, NULL);
 	window->last = window->current = InvalidBlockNumber;
 	window->probe = InvalidBlockNumber;
+	window->issued_told = counters->blocks_issued_total;
+	window->used_told = counters->blocks_used_total;
 	if (method->open)
 		method->open(window);
 
