@@ -761,7 +761,9 @@ la_bitmap_looked(LaBitmapScan *scan, bool was_stale)
 
 	if (was_stale)
 		scan->look_from = scan->visited;
-	if (scan->quiet >= LA_QUIET_AFTER && !was_stale)
+	/* The first after a break may be there because the client took its time. */
+	if (scan->quiet >= LA_QUIET_AFTER && !was_stale &&
+		scan->visited - scan->look_from > 1)
 		step = LA_QUIET_SKIP;
 	else if (LA_HAVE_BITMAP_STREAM &&
 			 scan->visited - scan->look_from < LA_STREAM_NEW)
@@ -1052,6 +1054,8 @@ la_bitmap_scan_resume(LaFollowed *followed, bool client_was_waited_for)
 	if (scan->has_begun && scan->state != LA_BITMAP_OUT)
 	{
 		scan->sleeps = la_sleeps();
+		scan->reads = la_blocks_read();
+		scan->looked_at = scan->visited;
 		scan->is_stale = false;
 		scan->look_from = scan->look_at = scan->visited;
 	}

@@ -48,12 +48,8 @@
 /* Index entries that a source may run ahead, for each block of distance. */
 #define LA_ENTRIES_PER_BLOCK	64
 
-/*
- * What a scout takes for each entry on its way; that of LA_FREE_ENTRIES is for
- * nothing.  For each value of an IN-list it may come from the root again.
- */
+/* What a scout takes for each entry on its way beyond LA_FREE_ENTRIES. */
 #define LA_ENTRY_NS			25
-#define LA_LISTED_ENTRY_NS	1000
 
 /* A scout that was closed at rest comes back after this part of the way. */
 #define LA_REOPEN_PART			4
@@ -127,26 +123,12 @@ la_index_ahead_enter(LaIndexScan *scan, LaScanState state)
 }
 
 /*
- * Has the scan a list of values to look up?
- */
-static bool
-la_has_list(const IndexScanDescData *desc)
-{
-	for (int i = 0; i < desc->numberOfKeys; i++)
-		if (desc->keyData[i].sk_flags & SK_SEARCHARRAY)
-			return true;
-	return false;
-}
-
-/*
  * See the file header.
  */
 static bool
 la_am_is_worth_it(const LaIndexScan *scan)
 {
 	int64		way = scan->target.position;
-	int64		entry_ns = la_has_list(scan->desc) ?
-		LA_LISTED_ENTRY_NS : LA_ENTRY_NS;
 
 	if (la_pace_at_once(&scan->pace))
 		return true;
@@ -155,9 +137,9 @@ la_am_is_worth_it(const LaIndexScan *scan)
 
 	if (scan->scout && scan->scout->state != LA_SCOUT_CLOSED)
 		way = Max(way - scan->scout->position, scan->scout->position - way);
-	if (la_leaf_items_are_better(&scan->target))
+	if (way <= LA_FREE_ENTRIES || la_leaf_items_are_better(&scan->target))
 		return true;
-	return scan->wait_ns >= way * entry_ns - LA_FREE_ENTRIES * LA_ENTRY_NS;
+	return scan->wait_ns >= (way - LA_FREE_ENTRIES) * LA_ENTRY_NS;
 }
 
 /*
@@ -420,6 +402,22 @@ la_fill_can_wait(const LaIndexScan *scan)
 }
 
 /*
+ * Has an index-only scan passed the scout?  Most blocks that it comes to are
+ * all-visible, and nobody names them.  But what is in the queue should be in
+ * front of it then; entries may have died after the scout had seen them.
+ */
+static bool
+la_is_overtaken(const LaIndexScan *scan)
+{
+	int64		beyond;
+
+	if (scan->scout == NULL || scan->scout->state != LA_SCOUT_AHEAD)
+		return false;
+	beyond = scan->target.position - scan->scout->position;
+	return beyond * scan->step > LA_MAX_IGNORED;
+}
+
+/*
  * The scan has come to another block while a window is open.
  */
 void
@@ -429,8 +427,9 @@ la_index_ahead_follow(LaIndexScan *scan, BlockNumber blkno)
 
 	if (step == LA_STEP_MATCHED)
 		scan->ignored = 0;
-	else if (step == LA_STEP_IGNORED && !scan->target.index_only &&
-			 ++scan->ignored > LA_MAX_IGNORED)
+	else if (step == LA_STEP_IGNORED &&
+			 (scan->target.index_only ? la_is_overtaken(scan) :
+			  ++scan->ignored > LA_MAX_IGNORED))
 		la_seek_again(scan);	/* the queue does not describe this scan */
 
 	if (scan->state == LA_SCAN_IDLE)
@@ -453,20 +452,6 @@ la_index_ahead_follow(LaIndexScan *scan, BlockNumber blkno)
 	}
 	if (la_window_wants_fill(scan->base.window) && !la_fill_can_wait(scan))
 		(void) la_fill(scan);
-}
-
-/*
- * While looking ahead, the scan has read a block.  Most blocks that an
- * index-only scan comes to are all-visible, and nobody names them; if it reads
- * others the queue does not describe it: entries may have died meanwhile.
- */
-void
-la_index_ahead_missed(LaIndexScan *scan)
-{
-	if (scan->target.index_only &&
-		scan->base.window->current != scan->current &&
-		++scan->ignored > LA_MAX_IGNORED)
-		la_seek_again(scan);
 }
 
 /*

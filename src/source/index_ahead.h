@@ -15,7 +15,6 @@
 extern void la_index_ahead_enter(LaIndexScan *scan, LaScanState state);
 extern bool la_index_ahead_start(LaIndexScan *scan);
 extern void la_index_ahead_follow(LaIndexScan *scan, BlockNumber blkno);
-extern void la_index_ahead_missed(LaIndexScan *scan);
 extern void la_index_ahead_turn(LaIndexScan *scan, ScanDirection direction);
 extern void la_index_ahead_at_end(LaIndexScan *scan);
 extern void la_index_ahead_restart(LaIndexScan *scan);

@@ -342,12 +342,11 @@ la_judge_gap(LaIndexScan *scan)
 		scan->wait_ns += ns > 0 ? ns : LA_USUAL_WAIT_NS;
 
 	/*
-	 * Of a trial the one half must count what the other does.  While watching
-	 * we look at some blocks only.
+	 * While looking ahead every block counts: what "aio" and "worker" have
+	 * read is no miss.  While watching we look at some blocks only.
 	 */
-	nreads = (int) (la_blocks_read() - scan->reads_told);
-	if (scan->state == LA_SCAN_LOOKING)
-		nreads = (int) la_window_all_reads(scan->base.window, nreads);
+	nreads = scan->state == LA_SCAN_LOOKING ? 1 :
+		(int) (la_blocks_read() - scan->reads_told);
 	scan->reads_told = la_blocks_read();
 	if (nreads > 0 &&
 		la_pace_read(&scan->pace, nreads, waited) &&
@@ -367,8 +366,6 @@ la_judge_gap(LaIndexScan *scan)
 	{
 		if (la_window_met(scan->base.window, missed, waited))
 			la_index_ahead_enter(scan, LA_SCAN_IDLE);
-		else if (missed)
-			la_index_ahead_missed(scan);
 		return;
 	}
 
@@ -507,6 +504,8 @@ la_judge_skipped(LaIndexScan *scan)
 	bool		is_vague = is_stale || nreads > 1;
 	bool		slept = nreads > 0 && la_has_slept();
 
+	if (nreads > 0 && !is_vague)
+		la_pace_saw_read(&scan->pace, slept);
 	la_pace_went_by(&scan->pace, LA_SPARSE_SKIP - 1, false);
 	if (slept && !is_vague)
 		scan->start_wanted = la_pace_watch(&scan->pace, true);
@@ -524,8 +523,6 @@ la_judge_skipped(LaIndexScan *scan)
 		return;
 	}
 	scan->reads_seen += nreads;
-	if (!is_vague)
-		la_pace_saw_read(&scan->pace, slept);
 	if (!slept)
 		la_saw_no_wait(scan, nreads);
 	else if (is_stale)
@@ -653,6 +650,8 @@ la_switch(LaIndexScan *scan, BlockNumber blkno)
 				la_skip(scan, nskip);
 				return;
 			}
+			else if (scan->start_wanted)
+				la_start(scan);		/* by what was seen of those calls */
 			break;
 		case LA_SCAN_LOOKING:
 		case LA_SCAN_IDLE:

@@ -644,12 +644,11 @@ typedef struct LaCrossing
 static bool
 la_leaf_tell_pace(LaLeafScan *leaf, const LaCrossing *crossing)
 {
-	int64		nreads = crossing->nreads;
+	int			nreads = leaf->state == LA_LEAF_LOOKING ? 1 :
+		(int) crossing->nreads;
 
-	if (leaf->state == LA_LEAF_LOOKING)
-		nreads = Max(nreads, la_window_reads(leaf->base.window));
 	return nreads > 0 &&
-		la_pace_read(&leaf->pace, (int) nreads, crossing->waited) &&
+		la_pace_read(&leaf->pace, nreads, crossing->waited) &&
 		la_pace_clock(&leaf->pace, la_wall_ns(), la_busy_ns());
 }
 

@@ -177,8 +177,6 @@ la_window_open(MemoryContext parent, Relation rel,
 	window->blocks = lablocks_create(context, 256, NULL);
 	window->last = window->current = InvalidBlockNumber;
 	window->probe = InvalidBlockNumber;
-	window->issued_told = counters->blocks_issued_total;
-	window->used_told = counters->blocks_used_total;
 	if (method->open)
 		method->open(window);
 
@@ -634,26 +632,6 @@ la_window_met(LaWindow *window, bool missed, bool waited)
 			la_pace_waited(window->pace);
 	}
 	return at_probe && missed && la_pace_probed(window->pace, waited);
-}
-
-/*
- * The same, and what the rest of the plan has read: what this process would
- * have read without look-ahead.  It has read "nread" since this was asked last.
- *
- * What was advised the scan reads itself, and what a worker was late with.
- * Asynchronous reads were counted when they began.
- */
-int64
-la_window_all_reads(LaWindow *window, int64 nread)
-{
-	int64		issued = window->counters->blocks_issued_total;
-	int64		nissued = issued - window->issued_told;
-	int64		nused = la_window_reads(window);
-
-	window->issued_told = issued;
-	if (window->method->id == LA_METHOD_AIO)
-		return Max(nread - nissued + nused, 0);
-	return Max(nread, nused);
 }
 
 /*

@@ -96,10 +96,6 @@ typedef struct LaWindow
 	bool		queue_full;		/* it has more than there was room for */
 	void	   *method_state;	/* the method's */
 
-	/* counted when la_window_reads() was asked last */
-	int64		issued_told;
-	int64		used_told;
-
 	/* how the owner of the window hears that the context goes */
 	MemoryContextCallback goes;
 	void		(*forget) (void *user);
@@ -132,21 +128,6 @@ la_window_reach(const LaWindow *window, int wanted)
 	return window ? Min(wanted, window->limit) : wanted;
 }
 
-/*
- * How many blocks has the scan come to, since this was asked last, that were
- * not in shared buffers before look-ahead?
- */
-static inline int64
-la_window_reads(LaWindow *window)
-{
-	int64		used = window->counters->blocks_used_total;
-	int64		nreads = used - window->used_told;
-
-	window->used_told = used;
-	return nreads;
-}
-
-extern int64 la_window_all_reads(LaWindow *window, int64 nread);
 extern bool la_window_is_possible(LaCounters *counters);
 extern bool la_windows_are_scarce(void);
 extern LaWindow *la_window_open(MemoryContext parent, Relation rel,
