@@ -123,7 +123,9 @@ class KernelSetting:
             fcntl.flock(note, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             note.close()
-            raise LookaheadError(f"another benchmark has set the {self.name}") from None
+            raise LookaheadError(
+                f"another benchmark, or a run of the tests, has set the {self.name}"
+            ) from None
         self._note = note
         note.seek(0)
         return note

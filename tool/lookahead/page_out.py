@@ -3,9 +3,10 @@
 A machine may have its kernel watch which memory is used (DAMON), and page out what is
 not: what a host may then give to others.  It looks at a page of each region now and then,
 so what was read a moment ago, into a region that was idle before, goes as well.  A
-benchmark of what is in the page cache would measure storage.
+benchmark of what is in the page cache would measure storage, and a test would find that
+a scan waits which should not.
 
-So the benchmarks have it stand still while they run; see kernel_setting.py.
+So benchmarks and tests have it stand still while they run; see kernel_setting.py.
 """
 
 from __future__ import annotations
