@@ -273,7 +273,6 @@ la_pace_enter_trial(LaPace *pace, LaTrial trial)
 	pace->trial = trial;
 	pace->trial_reads = 0;
 	pace->trial_waits = 0;
-	pace->trial_checked = 0;
 	pace->trial_start_ns = 0;
 	pace->trial_run = 0;
 	pace->is_behind = false;
@@ -395,11 +394,8 @@ la_pace_read(LaPace *pace, int nreads, bool waited)
 				pace->trial_reads >= LA_TRIAL_LENGTH;
 		case LA_TRIAL_LOOK_RAMP:
 		case LA_TRIAL_LOOK:
-			if (pace->trial_start_ns != 0 &&
-				pace->trial_reads - pace->trial_checked < LA_TRIAL_CHECK)
-				return false;
-			pace->trial_checked = pace->trial_reads;
-			return true;
+			return pace->trial_start_ns == 0 ||
+				pace->trial_reads % LA_TRIAL_CHECK == 0;
 		case LA_TRIAL_WON:
 			return pace->trial_reads >= LA_TRIAL_WON_LENGTH;
 		case LA_TRIAL_LOST:

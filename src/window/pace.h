@@ -69,7 +69,6 @@ typedef struct LaPace
 	LaTrial		trial;
 	int			trial_reads;	/* blocks read since it was entered */
 	int			trial_waits;	/* of these, waited for */
-	int			trial_checked;	/* trial_reads when the time was asked for */
 	int			hold;			/* how long the next LOST lasts, in reads */
 	bool		is_behind;		/* LOOK does not win, as far as was seen */
 	bool		is_inherited;	/* LOST in an earlier round of the scan */
