@@ -74,7 +74,11 @@ INSERT INTO resting SELECT ((i / 20) * 79) % 1200 * 20 + i % 20, repeat('x', 340
   FROM generate_series(0, 23999) i;
 CREATE INDEX resting_a ON resting (a);
 ANALYZE resting;
+CREATE UNLOGGED TABLE room (f text) WITH (fillfactor = 10);
+INSERT INTO room SELECT repeat('x', 700) FROM generate_series(1, 500);
+DROP TABLE room;
 """
+FREE_BUFFERS = "SELECT count(*) FROM pg_buffercache WHERE relfilenode IS NULL"
 HELD = """
 CREATE OR REPLACE FUNCTION held(i int) RETURNS int LANGUAGE plpgsql AS
  'BEGIN IF i = 22000 THEN PERFORM pg_advisory_xact_lock(1); END IF; RETURN i; END'
@@ -214,6 +218,8 @@ def test_a_scan_that_rests(tables: Cluster, variant: Variant) -> None:
                 pg_lookahead__max_distance=32,
             )
             assert "Index Scan" in {node["Node Type"] for node in plan_nodes(connection, query)}
+            # What is read takes nobody's place: not that of the rest of the table either.
+            assert value(other, FREE_BUFFERS) > 400
             with gained(connection) as change, other.transaction():
                 value(other, "SELECT pg_advisory_xact_lock(1)")
                 thread = threading.Thread(
