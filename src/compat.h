@@ -208,6 +208,21 @@ la_smgr_prefetch(SMgrRelation smgr, ForkNumber fork, BlockNumber first,
 #endif
 
 /*
+ * What a buffer ring is, which only freelist.c knows.  15 keeps there, too,
+ * whether the last buffer was the ring's own.  See service/ring.c.
+ */
+typedef struct LaStrategy
+{
+	BufferAccessStrategyType btype;
+	int			nbuffers;
+	int			current;		/* the place whose buffer was taken last */
+#if !LA_HAVE_SIZED_RING
+	bool		current_was_in_ring;
+#endif
+	Buffer		buffers[FLEXIBLE_ARRAY_MEMBER];
+} LaStrategy;
+
+/*
  * The ring of VACUUM, and what a larger one may have, in kilobytes.  Before 16
  * it has a fixed size that is small; the only larger one, which differs in
  * nothing else, is the one of bulk writes.

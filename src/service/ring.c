@@ -19,16 +19,22 @@
  * dropped, truncated or rewritten are free at once, and the next to be taken.
  * A ring knows its buffers by number.  It would overwrite such a page, and if
  * that is one which another ring has read, the two would share the buffer for
- * good, each reading over what the other read last.  So we keep a list like the
- * ring's, of the pages that were read into its buffers.  Where the buffer whose
- * turn it is has another page by now, we raise its usage count to what tells
- * the ring that others want it; then the ring lets go of the buffer, and takes
- * a new one in its place.  (A pin would tell it, too.  But who drops a relation
- * spins while one of its pages is pinned, and we have no lock on that one.)
+ * good, each reading over what the other read last.  So we note which pages
+ * were read into them.  Where the buffer whose turn it is has another page by
+ * now, we raise its usage count to what tells the ring that others want it;
+ * then the ring lets go of the buffer, and takes a new one in its place.  (A
+ * pin would tell it, too.  But who drops a relation spins while one of its
+ * pages is pinned, and we have no lock on that one.)
  *
  *		ring	7	12	30		buffers, as the server has them
- *		list	a	 b	 c		pages that we read into them
- *		pool	a	 x	 c		pages that they have: 12 is let go
+ *		pages	a	 b	 c		that were read into them
+ *		pool	a	 x	 c		that they have: 12 is let go
+ *
+ * Which buffer has its turn only the server's ring itself tells (LaStrategy):
+ * neither what a read returns nor what it counts says whether the ring has
+ * moved on, or whether another process was reading the page already.  We look
+ * into it and never change it.  If it were not what we take it for, the wrong
+ * buffers would be spared, and nothing else would come of it.
  *
  * Copyright (c) 2026, the pg_lookahead authors
  *
@@ -44,35 +50,17 @@
 /* Buffers of the server's ring for bulk reads, before 16. */
 #define LA_SMALL_RING	(256 * 1024 / BLCKSZ)
 
-/*
- * If the server has passed over so many of its buffers, as when a page that is
- * read turns out to be there already, we find the place again.
- */
-#define LA_RING_SLIP	8
-
-/* So many pages in a row are others', and then the list must be wrong. */
-#define LA_RING_OTHERS	16
-
 /* The server's ring takes buffers of its own up to this usage count. */
 #define LA_RING_USAGE	1
-
-/* A page that was read through a ring. */
-typedef struct LaRingPage
-{
-	Buffer		buffer;			/* InvalidBuffer: none yet */
-	BufferTag	tag;
-} LaRingPage;
 
 /* One of the server's rings. */
 typedef struct LaRingPart
 {
 	BufferAccessStrategy strategy;
-	LaRingPage *pages;			/* one for each buffer */
+	const LaStrategy *places;	/* what it points to; NULL: unknown */
+	BufferTag  *pages;			/* one for each place */
 	int			npages;
-	int			next;			/* the one whose turn it is */
-	int			nothers;		/* pages not noted since the last that was */
-	int			npending;		/* buffers that a read takes, or has taken when
-								 * it failed */
+	int			noted;			/* the last place whose page was noted */
 } LaRingPart;
 
 struct LaRing
@@ -100,6 +88,28 @@ la_ring_size_of(int kb)
 }
 
 /*
+ * Look into a ring that was just made.  Returns NULL if that is not what this
+ * server's source says it is.
+ */
+static const LaStrategy *
+la_ring_places(BufferAccessStrategy strategy, int nbuffers)
+{
+	const LaStrategy *places = (const LaStrategy *) strategy;
+
+	if (GetMemoryChunkSpace(strategy) <
+		offsetof(LaStrategy, buffers) + nbuffers * sizeof(Buffer) ||
+		places->btype != BAS_BULKREAD || places->nbuffers != nbuffers ||
+		places->current != 0)
+		return NULL;
+	for (int i = 0; i < nbuffers; i++)
+	{
+		if (places->buffers[i] != InvalidBuffer)
+			return NULL;
+	}
+	return places;
+}
+
+/*
  * Make a ring of so many blocks, in a memory context of its own.
  */
 static LaRing *
@@ -121,7 +131,9 @@ la_ring_create(MemoryContext parent, int nblocks)
 
 		part->strategy = la_bulk_read_strategy(nblocks);
 		part->npages = nblocks / n;
-		part->pages = palloc0(part->npages * sizeof(LaRingPage));
+		part->pages = palloc0(part->npages * sizeof(BufferTag));
+		part->places = la_ring_places(part->strategy, part->npages);
+		Assert(part->places != NULL);
 	}
 	MemoryContextSwitchTo(save);
 	return ring;
@@ -163,18 +175,25 @@ la_ring_blocks(const LaRing *ring)
 static LaRingPart *
 la_ring_next(LaRing *ring, int nblocks)
 {
-	LaRingPart *part;
-
 	if (ring->nparts > 1 && ring->used + nblocks > LA_SMALL_RING)
 	{
 		ring->current = (ring->current + 1) % ring->nparts;
 		ring->used = 0;
 	}
 	ring->used += nblocks;
-	part = &ring->parts[ring->current];
-	part->next = (part->next + part->npending) % part->npages;
-	part->npending = 0;
-	return part;
+	return &ring->parts[ring->current];
+}
+
+/*
+ * The buffer at a place of the ring, or NULL.
+ */
+static inline BufferDesc *
+la_ring_buffer(const LaRingPart *part, int place)
+{
+	Buffer		buffer = part->places->buffers[place];
+
+	return buffer > 0 && buffer <= NBuffers ?
+		GetBufferDescriptor(buffer - 1) : NULL;
 }
 
 /*
@@ -188,105 +207,74 @@ la_ring_would_take(uint32 state)
 }
 
 /*
- * Will the ring take the buffer that is the next but so many?  If that has
- * become another page's, have the ring let go of it.
+ * Note which pages were read since the last time.  Returns how many places the
+ * ring has moved on; after a read that failed, more than that one tells.
  */
-static bool
-la_ring_spare(const LaRingPart *part, int ahead)
+static int
+la_ring_note(LaRingPart *part)
 {
-	const LaRingPage *page = &part->pages[(part->next + ahead) % part->npages];
-	BufferDesc *desc;
-	uint32		state;
+	int			moved = 0;
 
-	if (page->buffer == InvalidBuffer)
-		return false;
-	/* Without a lock: it may become another's a moment later, too. */
-	desc = GetBufferDescriptor(page->buffer - 1);
-	if (BufferTagsEqual(&page->tag, &desc->tag))
-		return la_ring_would_take(pg_atomic_read_u32(&desc->state));
-	state = LockBufHdr(desc);
-	if ((state & BM_VALID) != 0 && la_ring_would_take(state))
-		state += BUF_USAGECOUNT_ONE *
-			(LA_RING_USAGE + 1 - BUF_STATE_GET_USAGECOUNT(state));
-	UnlockBufHdr(desc, state);
-	return false;
+	while (part->noted != part->places->current && moved < part->npages)
+	{
+		const BufferDesc *desc;
+
+		part->noted = (part->noted + 1) % part->npages;
+		desc = la_ring_buffer(part, part->noted);
+		if (desc != NULL)
+			part->pages[part->noted] = desc->tag;
+		moved++;
+	}
+	return moved;
 }
 
 /*
- * Note what was read into a buffer, which the caller has pinned; "expected" is
- * what la_ring_spare() has said.  If the ring did let go of a buffer, the new
- * one may have been its own at another place before: it is not looked for.
+ * The ring may be about to take so many buffers.  Have it let go of those that
+ * have become another page's.
  */
 static void
-la_ring_note(LaRingPart *part, Buffer buffer, bool expected)
+la_ring_spare(LaRingPart *part, int nblocks)
 {
-	LaRingPage *page = &part->pages[part->next];
-	int			slip = 0;
-
-	if (expected || page->buffer == InvalidBuffer)
-		slip = Min(LA_RING_SLIP, part->npages - 1);
-	for (int i = 1; page->buffer != buffer && i <= slip; i++)
+	/* What is left of a read that failed. */
+	(void) la_ring_note(part);
+	for (int i = 1; i <= Min(nblocks, part->npages); i++)
 	{
-		int			place = (part->next + i) % part->npages;
+		int			place = (part->noted + i) % part->npages;
+		BufferDesc *desc = la_ring_buffer(part, place);
+		uint32		state;
 
-		if (part->pages[place].buffer == buffer)
-		{
-			part->next = place;
-			page = &part->pages[place];
-		}
+		/* Without a lock: it may become another's a moment later, too. */
+		if (desc == NULL || BufferTagsEqual(&part->pages[place], &desc->tag))
+			continue;
+		state = LockBufHdr(desc);
+		if ((state & BM_VALID) != 0 && la_ring_would_take(state))
+			state += BUF_USAGECOUNT_ONE *
+				(LA_RING_USAGE + 1 - BUF_STATE_GET_USAGECOUNT(state));
+		UnlockBufHdr(desc, state);
 	}
-	if (page->buffer != buffer && expected)
-	{
-		BufferDesc *desc = GetBufferDescriptor(page->buffer - 1);
-
-		/* The ring would have taken that one: this is another process'. */
-		if (BufferTagsEqual(&page->tag, &desc->tag) &&
-			la_ring_would_take(pg_atomic_read_u32(&desc->state)) &&
-			part->nothers++ < LA_RING_OTHERS)
-			return;
-	}
-	part->nothers = 0;
-	page->buffer = buffer;
-	page->tag = GetBufferDescriptor(buffer - 1)->tag;
-	part->next = (part->next + 1) % part->npages;
-}
-
-/*
- * This buffer has what another process was first to read.  If the one that was
- * expected has lost its page, the ring has taken it all the same, for the page
- * that we found in the end, or in vain.
- */
-static void
-la_ring_pass(LaRingPart *part, Buffer buffer, bool expected)
-{
-	LaRingPage *page = &part->pages[part->next];
-	BufferDesc *desc;
-
-	if (!expected)
-		return;
-	desc = GetBufferDescriptor(page->buffer - 1);
-	if (BufferTagsEqual(&page->tag, &desc->tag))
-		return;
-	if (page->buffer == buffer)
-		page->tag = desc->tag;
-	part->next = (part->next + 1) % part->npages;
 }
 
 /*
  * Count what was read since so many blocks had been read by this process.  What
  * another was first to read is a hit; not on 17, where the server counts it for
- * both, and on 18 what is read in two parts counts twice in part.  Returns
- * whether something was.
+ * both, and on 18 what is read in two parts counts twice in part.  But the ring
+ * moves on once for each block that nobody was reading.  On 18 it may do so
+ * before the block is read: "moved" are the places left over.
  */
-static inline bool
-la_count_read(LaRange *range, int64 before)
+static inline void
+la_count_read(LaRingPart *part, LaRange *range, int64 before, int *moved)
 {
 	int			nblocks = (int) (pgBufferUsage.shared_blks_read - before);
 
+	if (part->places != NULL)
+	{
+		*moved += la_ring_note(part);
+		nblocks = Min(nblocks, *moved);
+		*moved -= nblocks;
+	}
 	range->nread += nblocks;
 	if (nblocks > 0)
 		range->nreads++;
-	return nblocks > 0;
 }
 
 #if LA_HAVE_READ_BUFFERS
@@ -304,9 +292,9 @@ la_read_range(LaRing *ring, LaRange *range)
 	const LaTarget *target = range->target;
 	LaRingPart *part = la_ring_next(ring, range->nblocks);
 	Buffer		buffers[MAX_IO_COMBINE_LIMIT];
-	bool		expected[MAX_IO_COMBINE_LIMIT];
 	ReadBuffersOperation read;
 	uint32		most = la_most_read_blocks();
+	int			moved = 0;
 
 	memset(&read, 0, sizeof(read));
 	memset(buffers, 0, sizeof(buffers));
@@ -315,31 +303,24 @@ la_read_range(LaRing *ring, LaRange *range)
 	read.forknum = target->fork;
 	read.strategy = part->strategy;
 	LimitAdditionalPins(&most);
+	/* Not all the way round: that would look like not at all. */
+	most = Min(most, (uint32) part->npages - 1);
 	while (range->done < range->nblocks)
 	{
 		int			n = Min(range->nblocks - range->done, (int) most);
 		int			wanted = n;
 		int64		before = pgBufferUsage.shared_blks_read;
-		bool		is_ours;
 
 		/* The part that was split off has to be read first. */
 		if (buffers[0] == InvalidBuffer && !la_is_wanted(range->owner))
 			return;
-		for (int i = 0; i < n; i++)
-			expected[i] = la_ring_spare(part, i);
-		part->npending = n;
+		if (part->places != NULL)
+			la_ring_spare(part, n);
 		if (StartReadBuffers(&read, buffers, range->first + range->done, &n, 0))
 			WaitReadBuffers(&read);
-		is_ours = la_count_read(range, before);
+		la_count_read(part, range, before, &moved);
 		for (int i = 0; i < n; i++)
-		{
-			if (is_ours)
-				la_ring_note(part, buffers[i], expected[i]);
-			else
-				la_ring_pass(part, buffers[i], expected[i]);
 			ReleaseBuffer(buffers[i]);
-		}
-		part->npending = 0;
 
 		/* What the server has pinned for a part it split off comes first. */
 		memmove(buffers, buffers + n, (wanted - n) * sizeof(Buffer));
@@ -360,28 +341,24 @@ la_read_range(LaRing *ring, LaRange *range)
 {
 	const LaTarget *target = range->target;
 	bool		permanent = target->persistence == RELPERSISTENCE_PERMANENT;
+	int			moved = 0;
 
 	while (range->done < range->nblocks)
 	{
 		LaRingPart *part;
 		int64		before = pgBufferUsage.shared_blks_read;
 		Buffer		buffer;
-		bool		expected;
 
 		if (!la_is_wanted(range->owner))
 			return;
 		part = la_ring_next(ring, 1);
-		expected = la_ring_spare(part, 0);
-		part->npending = 1;
+		if (part->places != NULL)
+			la_ring_spare(part, 1);
 		buffer = ReadBufferWithoutRelcache(target->locator, target->fork,
 										   range->first + range->done,
 										   RBM_NORMAL, part->strategy,
 										   permanent);
-		if (la_count_read(range, before))
-			la_ring_note(part, buffer, expected);
-		else
-			la_ring_pass(part, buffer, expected);
-		part->npending = 0;
+		la_count_read(part, range, before, &moved);
 		ReleaseBuffer(buffer);
 		range->done++;
 	}
