@@ -34,7 +34,7 @@
  * neither what a read returns nor what it counts says whether the ring has
  * moved on, or whether another process was reading the page already.  We look
  * into it and never change it.  If it were not what we take it for, the wrong
- * buffers would be spared, and nothing else would come of it.
+ * buffers would be spared and some blocks counted wrongly, no more.
  *
  * Copyright (c) 2026, the pg_lookahead authors
  *
@@ -53,12 +53,15 @@
 /* The server's ring takes buffers of its own up to this usage count. */
 #define LA_RING_USAGE	1
 
+/* What we raise it to.  The clock's hand may pass before the ring comes. */
+#define LA_SPARED_USAGE	(LA_RING_USAGE + 2)
+
 /* One of the server's rings. */
 typedef struct LaRingPart
 {
 	BufferAccessStrategy strategy;
 	const LaStrategy *places;	/* what it points to; NULL: unknown */
-	BufferTag  *pages;			/* one for each place */
+	BufferTag  *pages;			/* one for each place; zeros: unknown */
 	int			npages;
 	int			noted;			/* the last place whose page was noted */
 } LaRingPart;
@@ -96,8 +99,10 @@ la_ring_places(BufferAccessStrategy strategy, int nbuffers)
 {
 	const LaStrategy *places = (const LaStrategy *) strategy;
 
+	/* The space has a header, too. */
 	if (GetMemoryChunkSpace(strategy) <
-		offsetof(LaStrategy, buffers) + nbuffers * sizeof(Buffer) ||
+		offsetof(LaStrategy, buffers) + nbuffers * sizeof(Buffer) +
+		MAXALIGN(1) ||
 		places->btype != BAS_BULKREAD || places->nbuffers != nbuffers ||
 		places->current != 0)
 		return NULL;
@@ -135,6 +140,11 @@ la_ring_create(MemoryContext parent, int nblocks)
 		part->places = la_ring_places(part->strategy, part->npages);
 		Assert(part->places != NULL);
 	}
+	if (ring->parts[0].places == NULL)
+		ereport(LOG,
+				(errmsg("I/O worker cannot look into the server's buffer rings"),
+				 errdetail("Other tables' pages may have to be read again."),
+				 errhint("Update pg_lookahead.")));
 	MemoryContextSwitchTo(save);
 	return ring;
 }
@@ -207,22 +217,44 @@ la_ring_would_take(uint32 state)
 }
 
 /*
- * Note which pages were read since the last time.  Returns how many places the
- * ring has moved on; after a read that failed, more than that one tells.
+ * Is this a page of the range?
+ */
+static bool
+la_range_has(const LaRange *range, const BufferTag *tag)
+{
+	const LaTarget *target = range->target;
+	BufferTag	own;
+
+	InitBufferTag(&own, &target->locator, target->fork, tag->blockNum);
+	return BufferTagsEqual(&own, tag) && tag->blockNum >= range->first &&
+		tag->blockNum - range->first < (BlockNumber) range->nblocks;
+}
+
+/*
+ * Note which pages of the range, whose buffers the caller has pinned, were read
+ * since the last time.  Returns how many places the ring has moved on.
+ *
+ * It may have moved over buffers that it did not use in the end.  What these
+ * have is not ours; nor is what a read that failed has left, since nobody has
+ * pinned that (NULL: such places only).
  */
 static int
-la_ring_note(LaRingPart *part)
+la_ring_note(LaRingPart *part, const LaRange *range)
 {
 	int			moved = 0;
 
 	while (part->noted != part->places->current && moved < part->npages)
 	{
 		const BufferDesc *desc;
+		BufferTag  *page;
 
 		part->noted = (part->noted + 1) % part->npages;
+		page = &part->pages[part->noted];
 		desc = la_ring_buffer(part, part->noted);
-		if (desc != NULL)
-			part->pages[part->noted] = desc->tag;
+		if (range != NULL && desc != NULL && la_range_has(range, &desc->tag))
+			*page = desc->tag;
+		else
+			memset(page, 0, sizeof(*page));
 		moved++;
 	}
 	return moved;
@@ -235,43 +267,49 @@ la_ring_note(LaRingPart *part)
 static void
 la_ring_spare(LaRingPart *part, int nblocks)
 {
-	/* What is left of a read that failed. */
-	(void) la_ring_note(part);
-	for (int i = 1; i <= Min(nblocks, part->npages); i++)
+	(void) la_ring_note(part, NULL);
+	for (int i = 1; i <= part->npages && nblocks > 0; i++)
 	{
 		int			place = (part->noted + i) % part->npages;
 		BufferDesc *desc = la_ring_buffer(part, place);
-		uint32		state;
+		uint32		state = 0;
 
 		/* Without a lock: it may become another's a moment later, too. */
-		if (desc == NULL || BufferTagsEqual(&part->pages[place], &desc->tag))
-			continue;
-		state = LockBufHdr(desc);
-		if ((state & BM_VALID) != 0 && la_ring_would_take(state))
-			state += BUF_USAGECOUNT_ONE *
-				(LA_RING_USAGE + 1 - BUF_STATE_GET_USAGECOUNT(state));
-		UnlockBufHdr(desc, state);
+		if (desc != NULL && BufferTagsEqual(&part->pages[place], &desc->tag))
+			state = pg_atomic_read_u32(&desc->state);
+		else if (desc != NULL)
+		{
+			state = LockBufHdr(desc);
+			if ((state & BM_VALID) != 0 && la_ring_would_take(state))
+				state += BUF_USAGECOUNT_ONE *
+					(LA_SPARED_USAGE - BUF_STATE_GET_USAGECOUNT(state));
+			UnlockBufHdr(desc, state);
+		}
+		/* It may move over what would have to be written out. */
+		if ((state & BM_DIRTY) == 0 || !la_ring_would_take(state))
+			nblocks--;
 	}
 }
 
 /*
- * Count what was read since so many blocks had been read by this process.  What
- * another was first to read is a hit; not on 17, where the server counts it for
- * both, and on 18 what is read in two parts counts twice in part.  But the ring
- * moves on once for each block that nobody was reading.  On 18 it may do so
- * before the block is read: "moved" are the places left over.
+ * Note and count what was read of so many blocks since this process had read
+ * "before".  What another was first to read is a hit, but 17 counts it for
+ * both; there it is no more than the ring has moved on.  On 18 what is read in
+ * two parts counts twice in part.
  */
 static inline void
-la_count_read(LaRingPart *part, LaRange *range, int64 before, int *moved)
+la_count_read(LaRingPart *part, LaRange *range, int64 before, int nblocks)
 {
-	int			nblocks = (int) (pgBufferUsage.shared_blks_read - before);
+	int			counted = (int) (pgBufferUsage.shared_blks_read - before);
 
 	if (part->places != NULL)
 	{
-		*moved += la_ring_note(part);
-		nblocks = Min(nblocks, *moved);
-		*moved -= nblocks;
+		int			moved = la_ring_note(part, range);
+
+		if (LA_HAVE_READ_BUFFERS && !LA_HAVE_AIO)
+			nblocks = Min(nblocks, moved);
 	}
+	nblocks = Min(nblocks, counted);
 	range->nread += nblocks;
 	if (nblocks > 0)
 		range->nreads++;
@@ -294,7 +332,6 @@ la_read_range(LaRing *ring, LaRange *range)
 	Buffer		buffers[MAX_IO_COMBINE_LIMIT];
 	ReadBuffersOperation read;
 	uint32		most = la_most_read_blocks();
-	int			moved = 0;
 
 	memset(&read, 0, sizeof(read));
 	memset(buffers, 0, sizeof(buffers));
@@ -303,7 +340,7 @@ la_read_range(LaRing *ring, LaRange *range)
 	read.forknum = target->fork;
 	read.strategy = part->strategy;
 	LimitAdditionalPins(&most);
-	/* Not all the way round: that would look like not at all. */
+	/* Once round would look like not at all. */
 	most = Min(most, (uint32) part->npages - 1);
 	while (range->done < range->nblocks)
 	{
@@ -318,7 +355,7 @@ la_read_range(LaRing *ring, LaRange *range)
 			la_ring_spare(part, n);
 		if (StartReadBuffers(&read, buffers, range->first + range->done, &n, 0))
 			WaitReadBuffers(&read);
-		la_count_read(part, range, before, &moved);
+		la_count_read(part, range, before, n);
 		for (int i = 0; i < n; i++)
 			ReleaseBuffer(buffers[i]);
 
@@ -341,7 +378,6 @@ la_read_range(LaRing *ring, LaRange *range)
 {
 	const LaTarget *target = range->target;
 	bool		permanent = target->persistence == RELPERSISTENCE_PERMANENT;
-	int			moved = 0;
 
 	while (range->done < range->nblocks)
 	{
@@ -358,7 +394,7 @@ la_read_range(LaRing *ring, LaRange *range)
 										   range->first + range->done,
 										   RBM_NORMAL, part->strategy,
 										   permanent);
-		la_count_read(part, range, before, &moved);
+		la_count_read(part, range, before, 1);
 		ReleaseBuffer(buffer);
 		range->done++;
 	}

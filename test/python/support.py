@@ -270,7 +270,7 @@ def evict_relations(cluster: Cluster, connection: Connection, *relations: str) -
 
 def evict_file(file: Path) -> None:
     """Take a file out of the kernel's page cache, with what is being written at first."""
-    end = time.monotonic() + 2
+    end = time.monotonic() + 10
     evict(file)
     while file.stat().st_size > 0 and time.monotonic() < end:
         pages = cached_pages(file)

@@ -479,14 +479,8 @@ def test_buffers_of_a_table_that_went(own_cluster: NewCluster, server: Server) -
     cluster.close()
 
 
-def test_buffers_that_are_taken_while_a_ring_moves_on(
-    own_cluster: NewCluster, server: Server
-) -> None:
-    """A ring that moves on for some blocks only, as others have read the rest, is in its place.
-
-    Buffers of its own that are free become another table's a moment before it
-    would take them.
-    """
+def test_buffers_that_are_taken_in_front_of_a_ring(own_cluster: NewCluster, server: Server) -> None:
+    """Free buffers of a ring become another table's between two of its turns."""
     cluster = own_cluster({"shared_buffers": "16MB", "pg_lookahead.io_workers": "2"})
     need_extensions(cluster, "pg_buffercache")
     with LogWatch(cluster), connect(cluster) as connection:
@@ -495,20 +489,20 @@ def test_buffers_that_are_taken_while_a_ring_moves_on(
         script(connection, "VACUUM (FREEZE) long; VACUUM (FREEZE) heir; CHECKPOINT")
         scanning(connection)
         until(connection, "(SELECT count(pid) = 2 FROM pg_stat_lookahead_io)")
-        some = "SELECT count({}) FROM {} WHERE ctid = ANY (%s::tid[])"
+        read = "SELECT sum(blocks_read) FROM pg_stat_lookahead_io"
+        some = "SELECT count(f) FROM heir WHERE ctid = ANY (%s::tid[])"
         for _ in range(3):
             cold(connection, "heir", "long")
-            places = [f"({block},1)" for block in range(5, blocks_of(connection, "long"), 16)]
-            value(connection, some.format("filler", "long"), (places,))
-            before = read_by_workers(connection)
+            before = value(connection, read)
             taken = 0
             with connection.transaction():
                 connection.execute(f"DECLARE c CURSOR FOR {SCAN}")
                 while rows(connection, "FETCH 40 FROM c"):
                     settle(connection)
                     places = [f"({block},1)" for block in range(taken, min(taken + 10, 480))]
-                    taken += value(connection, some.format("f", "heir"), (places,))
-            assert read_by_workers(connection) > before + 1000
+                    taken += value(connection, some, (places,))
+            settle(connection)
+            assert value(connection, read) > before + 1000
             assert taken == 480
             assert len(buffers_of(connection, "heir")) == taken
     cluster.close()
