@@ -78,7 +78,7 @@ ANALYZE resting;
 # Room for the table, and then some.
 MAKE_ROOM = """
 CREATE UNLOGGED TABLE room (f text) WITH (fillfactor = 10);
-INSERT INTO room SELECT repeat('x', 700) FROM generate_series(1, 1600);
+INSERT INTO room SELECT repeat('x', 700) FROM generate_series(1, 1700);
 DROP TABLE room;
 """
 FREE_BUFFERS = "SELECT count(*) FROM pg_buffercache WHERE relfilenode IS NULL"
@@ -223,7 +223,7 @@ def test_a_scan_that_rests(tables: Cluster, variant: Variant) -> None:
             )
             assert "Index Scan" in {node["Node Type"] for node in plan_nodes(connection, query)}
             # Else what is read could take the place of the rest of the table.
-            assert value(other, FREE_BUFFERS) > 400
+            assert value(other, FREE_BUFFERS) > 300
             with gained(connection) as change, other.transaction():
                 value(other, "SELECT pg_advisory_xact_lock(1)")
                 thread = threading.Thread(
