@@ -993,10 +993,12 @@ la_bitmap_scan_register(MemoryContext query_context, BitmapHeapScanState *node)
 {
 	LaBitmapScan *scan = MemoryContextAllocZero(query_context,
 												sizeof(LaBitmapScan));
+	Relation	heap = node->ss.ss_currentRelation;
 
 	scan->base.ops = &la_bitmap_scan_ops;
 	scan->base.node = &node->ss.ps;
-	scan->base.heap_oid = RelationGetRelid(node->ss.ss_currentRelation);
+	scan->base.heap_oid = RelationGetRelid(heap);
+	scan->base.is_temporary = RelationUsesLocalBuffers(heap);
 	scan->slot = node->ss.ss_ScanTupleSlot;
 	scan->node = node;
 	scan->query_context = query_context;

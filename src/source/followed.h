@@ -68,6 +68,7 @@ struct LaFollowed
 	Oid			heap_oid;		/* InvalidOid: the node does not know it */
 	Oid			index_oid;		/* InvalidOid: scans no index */
 	bool		reads_leaves;	/* blocks are the index's, not the table's */
+	bool		is_temporary;	/* they are in local buffers */
 
 	dlist_node	query_link;		/* in LaScans.list */
 	bool		runs;			/* it is in front */

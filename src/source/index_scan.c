@@ -154,6 +154,7 @@ la_index_scan_create(MemoryContext query_context, PlanState *node,
 	scan->base.node = node;
 	scan->base.index_oid = RelationGetRelid(index);
 	scan->base.heap_oid = RelationGetRelid(heap);
+	scan->base.is_temporary = RelationUsesLocalBuffers(heap);
 	scan->limit = limit;
 	scan->query_context = query_context;
 	scan->target.index_only = IsA(node, IndexOnlyScanState);

@@ -216,6 +216,7 @@ la_leaf_scan_register(MemoryContext query_context, PlanState *node,
 	leaf->base.index_oid = RelationGetRelid(index);
 	leaf->base.heap_oid = heap ? RelationGetRelid(heap) : InvalidOid;
 	leaf->base.reads_leaves = true;
+	leaf->base.is_temporary = RelationUsesLocalBuffers(index);
 	leaf->query_context = query_context;
 	leaf->limit = limit;
 	leaf->is_plain = is_plain;

@@ -14,7 +14,9 @@
  *	  abort put them back
  *
  * and what it calls itself is plain.  Those of arrays, domains and the like
- * call the functions of what is inside.
+ * call the functions of what is inside.  Those of enums are, though they ask
+ * the catalog, once in a session, for the order of values that were added
+ * between others.
  *
  * That is asked when a plan starts, not when look-ahead begins.  Of common
  * types and built-in functions no catalog is asked.  Of others the server has

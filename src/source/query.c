@@ -35,7 +35,6 @@
 #include "miscadmin.h"
 #include "source/index_node.h"
 #include "source/query.h"
-#include "utils/lsyscache.h"
 #include "window/waits.h"
 #include "window/window.h"
 
@@ -253,7 +252,8 @@ la_query_finish(const QueryDesc *desc)
 }
 
 /*
- * Add what a scan of a query did to the sums.
+ * Add what a scan of a query did to the sums.  No catalog is looked into: that
+ * may wait, or fail, and the query has its answer.
  */
 static void
 la_report(const LaQuery *query, LaFollowed *scan)
@@ -267,7 +267,7 @@ la_report(const LaQuery *query, LaFollowed *scan)
 	if (IsParallelWorker() && query->parallel_plan != 0)
 		la_parallel_report(query->parallel_plan, la_followed_key(scan),
 						   &scan->counters);
-	if (get_rel_persistence(relid) == RELPERSISTENCE_TEMP)
+	if (scan->is_temporary)
 		return;					/* gone with the session */
 	la_counters_report(IsSharedRelation(relid) ? InvalidOid : MyDatabaseId,
 					   relid, &scan->counters);

@@ -1020,6 +1020,7 @@ la_seq_scan_register(MemoryContext query_context, SeqScanState *node,
 	scan->base.ops = &la_seq_scan_ops;
 	scan->base.node = &node->ss.ps;
 	scan->base.heap_oid = RelationGetRelid(rel);
+	scan->base.is_temporary = RelationUsesLocalBuffers(rel);
 	scan->node = node;
 	scan->limit = limit;
 	scan->is_parallel = node->ss.ps.plan->parallel_aware;

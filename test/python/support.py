@@ -411,7 +411,7 @@ def pins(connection: Connection, *relations: str) -> list[Row]:
     rest.  Needs pg_buffercache.
 
     The background writer and the checkpointer, too, pin a page, for as long as
-    they write it.  So a pin counts when a second look a moment later sees it.
+    they write it.  So a pin counts when two more looks a moment later see it.
     """
 
     def look() -> list[Row]:
@@ -427,12 +427,13 @@ def pins(connection: Connection, *relations: str) -> list[Row]:
             {"all": not relations, "names": list(relations)},
         ).fetchall()
 
-    first = look()
-    if not first:
-        return []
-    time.sleep(0.02)
-    again = look()
-    return [pin for pin in first if pin in again]
+    found = look()
+    for pause in (0.02, 0.1):
+        if found:
+            time.sleep(pause)
+            again = look()
+            found = [pin for pin in found if pin in again]
+    return found
 
 
 def nothing_pinned(connection: Connection, *relations: str) -> None:

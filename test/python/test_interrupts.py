@@ -290,6 +290,26 @@ def test_cursor_that_fails_in_a_subtransaction(tables: Cluster, variant: Variant
         check(tables, connection)
 
 
+def test_end_while_a_catalog_is_locked(tables: Cluster, variant: Variant) -> None:
+    """The end of a query looks nothing up: it would wait for who has the catalog."""
+    with start(tables, variant) as connection, connect(tables) as other:
+        cold(connection, "ends")
+        settings(connection, lock_timeout="3s")
+        with gained(connection) as change:
+            with connection.transaction():
+                connection.execute(f"DECLARE c CURSOR FOR {SCAN}")
+                assert rows(connection, f"FETCH {ROWS // 2} FROM c") == ALL_ROWS[: ROWS // 2]
+                # What the session keeps of the table is stale, and it hears of that.
+                other.execute("ALTER TABLE ends SET (autovacuum_enabled = off)")
+                value(connection, "SELECT count(*) FROM pg_am")
+                with other.transaction():
+                    other.execute("LOCK TABLE pg_class IN ACCESS EXCLUSIVE MODE")
+                    connection.execute("CLOSE c")
+        assert change.scans > 0
+        other.execute("ALTER TABLE ends RESET (autovacuum_enabled)")
+        check(tables, connection)
+
+
 def test_exceptions_in_a_function(tables: Cluster, variant: Variant) -> None:
     """A query that fails again and again within one statement."""
     with start(tables, variant) as connection:

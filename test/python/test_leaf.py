@@ -914,8 +914,8 @@ def test_explain_shows_the_workers_share(tables: Cluster, variant: Variant, lead
 
 @pytest.fixture(scope="module")
 def defaults(own_cluster: NewCluster) -> Cluster:
-    """A server on which nothing of ours is set."""
-    cluster = own_cluster({"pg_lookahead.start_after": "8"})
+    """A server on which nothing of ours is set, with room for all tables."""
+    cluster = own_cluster({"pg_lookahead.start_after": "8", "shared_buffers": "128MB"})
     create(cluster)
     return cluster
 

@@ -44,6 +44,7 @@ from support import (
     Connection,
     LogWatch,
     cached_pages,
+    evict_file,
     cold,
     connect,
     evict_tablespaces,
@@ -178,28 +179,27 @@ def test_reindex_of_a_table(connection: Connection) -> None:
         connection.execute("DROP INDEX made, made_2")
 
 
-def blocker(cluster: Cluster) -> set[str]:
+def blocker(cluster: Cluster, connection: Connection, writer: Connection) -> set[str]:
     """Let an index build wait between building and validating; make the index cold there.
 
     Returns the phases that were seen after that.
     """
     # What is seen of others does not change within a transaction: two sessions.
-    with connect(cluster) as connection, connect(cluster) as writer:
-        phase = "SELECT max(phase) FROM pg_stat_progress_create_index"
-        wait_for(lambda: str(value(connection, phase)).startswith("building index"), 60)
-        with writer.transaction():
-            writer.execute("LOCK TABLE maintained IN ROW EXCLUSIVE MODE")
-            wait_for(lambda: "before validation" in str(value(connection, phase)), 60)
-            evict_tablespaces(cluster)
-        seen: set[str] = set()
+    phase = "SELECT max(phase) FROM pg_stat_progress_create_index"
+    wait_for(lambda: str(value(connection, phase)).startswith("building index"), 60)
+    with writer.transaction():
+        writer.execute("LOCK TABLE maintained IN ROW EXCLUSIVE MODE")
+        wait_for(lambda: "before validation" in str(value(connection, phase)), 60)
+        evict_tablespaces(cluster)
+    seen: set[str] = set()
 
-        def has_ended() -> bool:
-            found = value(connection, phase)
-            seen.add(str(found))
-            return found is None
+    def has_ended() -> bool:
+        found = value(connection, phase)
+        seen.add(str(found))
+        return found is None
 
-        wait_for(has_ended, 60)
-        return seen
+    wait_for(has_ended, 60)
+    return seen
 
 
 def test_validation_of_an_index(own_cluster: NewCluster, server: Server) -> None:
@@ -208,12 +208,17 @@ def test_validation_of_an_index(own_cluster: NewCluster, server: Server) -> None
         pytest.skip("18 reads these ahead itself")
     cluster = own_cluster(CONF)
     with slow_tablespace(cluster, read_us=10000), LogWatch(cluster):
-        with connect(cluster) as connection, ThreadPoolExecutor() as pool:
+        with (
+            connect(cluster) as connection,
+            connect(cluster) as watching,
+            connect(cluster) as writer,
+            ThreadPoolExecutor() as pool,
+        ):
             setup(connection)
             # The watcher may get its processor late.
             for _ in range(5):
                 connection.execute("DROP INDEX IF EXISTS made")
-                phases = pool.submit(blocker, cluster)
+                phases = pool.submit(blocker, cluster, watching, writer)
                 script(
                     connection,
                     "CREATE INDEX CONCURRENTLY made ON maintained ((filler || slow(a)))"
@@ -369,11 +374,12 @@ def read_behind_a_gap(cluster: Cluster, digit: int) -> list[int]:
             wait_for(lambda: (value(connection, at) or 0) > BEFORE.start + 20)
             os.kill(vacuuming.info.backend_pid, signal.SIGSTOP)
             try:
-                assert value(connection, at) < BEFORE.stop
+                # It may have come to the gap before it was stopped.
+                in_front = value(connection, at) < BEFORE.stop
                 with suppress(AssertionError):
                     wait_for(lambda: bool(rows(connection, there)), 3)
                 settle(connection)
-                found = [block for (block,) in rows(connection, there)]
+                found = [block for (block,) in rows(connection, there)] if in_front else []
             finally:
                 os.kill(vacuuming.info.backend_pid, signal.SIGCONT)
             running.result()
@@ -425,29 +431,34 @@ def test_vacuum_skips_while_somebody_waits_for_the_table(
     connection: Connection, watched: Cluster
 ) -> None:
     """The visibility map cannot be looked at then; what was seen of it is still good."""
-    script(connection, "VACUUM (FREEZE) maintained")
-    connection.execute("UPDATE maintained SET a = a WHERE a BETWEEN 30000 AND 34000")
-    # What it dirties is most of what VACUUM is slowed down for.
-    connection.execute("CHECKPOINT")
-    rest(connection)
-    before = scans(connection)
-    with connect(watched) as vacuum, connect(watched) as waiting, ThreadPoolExecutor() as pool:
-        script(vacuum, "SET vacuum_cost_delay = '10ms'; SET vacuum_cost_limit = 10")
-        vacuuming = pool.submit(vacuum.execute, "VACUUM (TRUNCATE OFF) maintained")
-        wait_for(lambda: owners(connection) > 0)
-        lock = "LOCK TABLE maintained IN ACCESS EXCLUSIVE MODE"
-        locking = pool.submit(waiting.execute, f"BEGIN; {lock}; ROLLBACK")
-        wait_for(lambda: value(connection, "SELECT bool_or(NOT granted) FROM pg_locks"))
-        time.sleep(1.5)
-        assert not vacuuming.done(), "it was too fast to be disturbed"
-        vacuuming.result()
-        locking.result()
-    rest(connection)
-    after = scans(connection)
-    assert after[0] > before[0]
-    # 200 blocks, those that the new versions have gone to, and the short gaps between.
-    asked = sum(after[1:]) - sum(before[1:])
-    assert 250 < asked < BLOCKS / 4
+    # The watcher may get its processor late.
+    for _ in range(5):
+        script(connection, "VACUUM (FREEZE) maintained")
+        connection.execute("UPDATE maintained SET a = a WHERE a BETWEEN 30000 AND 34000")
+        # What it dirties is most of what VACUUM is slowed down for.
+        connection.execute("CHECKPOINT")
+        rest(connection)
+        before = scans(connection)
+        with connect(watched) as vacuum, connect(watched) as waiting, ThreadPoolExecutor() as pool:
+            script(vacuum, "SET vacuum_cost_delay = '10ms'; SET vacuum_cost_limit = 10")
+            vacuuming = pool.submit(vacuum.execute, "VACUUM (TRUNCATE OFF) maintained")
+            wait_for(lambda: owners(connection) > 0)
+            lock = "LOCK TABLE maintained IN ACCESS EXCLUSIVE MODE"
+            locking = pool.submit(waiting.execute, f"BEGIN; {lock}; ROLLBACK")
+            wait_for(lambda: value(connection, "SELECT bool_or(NOT granted) FROM pg_locks"))
+            time.sleep(1.5)
+            assert not vacuuming.done(), "it was too fast to be disturbed"
+            vacuuming.result()
+            locking.result()
+        rest(connection)
+        after = scans(connection)
+        assert after[0] > before[0]
+        # 200 blocks, those that the new versions have gone to, and the short gaps between.
+        asked = sum(after[1:]) - sum(before[1:])
+        assert asked < BLOCKS / 4
+        if asked > 250:
+            break
+    assert asked > 250
 
 
 def test_analyze(connection: Connection) -> None:
@@ -570,9 +581,10 @@ def test_file_that_is_left(connection: Connection, watched: Cluster, command: st
         # With a tenth less CLUSTER sees that the file is another one.
         connection.execute("TRUNCATE fresh")
         connection.execute("INSERT INTO fresh SELECT * FROM maintained WHERE a % 10 > 0")
-        evict(old)
+        evict_file(old)
+        before_it = cached_pages(old)
         connection.execute(command)
-        assert sum(cached_pages(old)) == 0
+        assert not any(now and not was for was, now in zip(before_it, cached_pages(old)))
     rest(connection)
     # What is smaller than the file may be it all the same, if it is not CLUSTER that reads.
     assert scans(connection, "fresh")[0] - before == (1 if command.startswith("REINDEX") else 0)

@@ -216,6 +216,8 @@ def test_accounts_of_the_workers(cluster: Cluster) -> None:
         for _ in range(5):
             scan_cold(connection)
             assert len(rows(connection, f"SELECT * FROM ({SCAN}) s LIMIT 400")) == 400
+        # None of them may have waited for a worker.
+        scan_by_workers(connection)
         settle(connection)
         after = io(connection)
         gain = Io(*(b - a for a, b in zip(before, after)))
