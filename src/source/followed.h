@@ -140,8 +140,9 @@ la_followed_rests(LaFollowed *followed)
 }
 
 /*
- * How many more entries will the executor ask for, after the one just returned?
- * Known only if a LIMIT stands directly above the scan; else it may be NULL.
+ * How many more entries will the executor ask for, after the one just returned,
+ * if there is a row for each?  Known only if a LIMIT stands directly above the
+ * scan; else it may be NULL.
  */
 extern uint64 la_entries_left(const LimitState *limit);
 

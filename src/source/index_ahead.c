@@ -48,6 +48,9 @@
 /* Index entries that a source may run ahead, for each block of distance. */
 #define LA_ENTRIES_PER_BLOCK	64
 
+/* Entries without a row, after which as many more are to be expected. */
+#define LA_ROWLESS_ENTRIES		32
+
 /* What a scout takes for each entry on its way beyond LA_FREE_ENTRIES. */
 #define LA_ENTRY_NS			25
 
@@ -260,6 +263,29 @@ la_fill_body(void *arg)
 }
 
 /*
+ * How many more entries may the executor ask for?  Those of rows that it cannot
+ * see, or passes over as others have locked them, come on top of what a LIMIT
+ * wants, as in front of a queue.  As many may follow as have come since the last
+ * row, if that was not a moment ago.
+ */
+static uint64
+la_entries_wanted(LaIndexScan *scan)
+{
+	uint64		left = la_entries_left(scan->limit);
+	int64		since = scan->target.position - scan->row_position;
+
+	if (left == PG_UINT64_MAX)
+		return left;
+	if (scan->limit->position != scan->limit_position || since < 0)
+	{
+		scan->limit_position = scan->limit->position;
+		scan->row_position = scan->target.position;
+		return left;
+	}
+	return since < LA_ROWLESS_ENTRIES ? left : Max(left, (uint64) since);
+}
+
+/*
  * Fill the window.  Returns false if the scan is not looking ahead any more.
  */
 static bool
@@ -296,7 +322,7 @@ la_fill(LaIndexScan *scan)
 		la_drop(scan);
 	}
 
-	scan->target.entries_left = la_entries_left(scan->limit);
+	scan->target.entries_left = la_entries_wanted(scan);
 	scan->target.entries_ahead_max =
 		(uint64) LA_ENTRIES_PER_BLOCK * la_pace_distance(&scan->pace);
 	nwindows = scan->base.counters.windows_total;

@@ -439,16 +439,25 @@ la_leaf_fill_body(void *arg)
 /*
  * How many more leaf pages may the executor ask for?  The page that the scan
  * is on may have few entries for it; so may those to come, but then it is
- * asked again before they are at an end.
+ * asked again before they are at an end.  Where entries have no rows, as in
+ * front of a queue, as many pages may follow as have come since the last row.
  */
 static uint64
-la_leaf_pages_left(const LaLeafScan *leaf, const BTScanPosData *pos)
+la_leaf_pages_left(LaLeafScan *leaf, const BTScanPosData *pos)
 {
 	uint64		entries = la_entries_left(leaf->limit);
 	uint64		on_a_page = pos->lastItem - pos->firstItem + 1;
+	uint64		rowless;
 
 	if (entries == PG_UINT64_MAX)
 		return entries;
+	if (leaf->limit->position != leaf->limit_position ||
+		leaf->place < leaf->row_place)
+	{
+		leaf->limit_position = leaf->limit->position;
+		leaf->row_place = leaf->place;
+	}
+	rowless = (uint64) (leaf->place - leaf->row_place);
 	if (leaf->scout != NULL)
 	{
 		int64		lead = leaf->scout->position -
@@ -457,7 +466,7 @@ la_leaf_pages_left(const LaLeafScan *leaf, const BTScanPosData *pos)
 		entries -= Min(entries, (uint64) Max(lead, -lead));
 	}
 	on_a_page = Max(on_a_page, (uint64) leaf->entries);
-	return entries / on_a_page + 1;
+	return Max(entries / on_a_page + 1, rowless);
 }
 
 /*

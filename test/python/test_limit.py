@@ -10,8 +10,10 @@ from conftest import NewCluster
 from support import (
     INDEX_SCANS,
     Connection,
+    LogWatch,
     cold_index,
     connect,
+    evict_relations,
     evict_tablespaces,
     gained,
     ice_cold,
@@ -127,6 +129,41 @@ def test_back_to_the_first_row(defaults: Cluster, server: Server, method: str) -
         assert change.blocks_issued > 100
         # A window is 16 blocks at least.
         assert change.blocks_wasted <= 4, change
+
+
+@pytest.mark.parametrize("skips", ["dead", "locked"])
+def test_a_queue_with_many_in_front(own_cluster: NewCluster, skips: str) -> None:
+    """One row is wanted, and thousands of entries come before it that have none."""
+    cluster = own_cluster({"pg_lookahead.start_after": "8", "shared_buffers": "2MB"})
+    query = "SELECT id FROM queue ORDER BY id LIMIT 1 FOR UPDATE"
+    with LogWatch(cluster), connect(cluster) as connection, connect(cluster) as other:
+        script(
+            connection,
+            "CREATE TABLE queue (id int, filler text) WITH (fillfactor = 10);"
+            "INSERT INTO queue SELECT i, repeat('x', 700) FROM generate_series(1, 3200) i"
+            " ORDER BY md5(i::text);"
+            "CREATE INDEX queue_id ON queue (id); VACUUM ANALYZE queue",
+        )
+        other.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
+        if skips == "dead":
+            # Entries are marked once nobody can see the row any more.
+            value(other, "SELECT count(*) FROM pg_class")
+            connection.execute("DELETE FROM queue WHERE id <= 3000")
+        else:
+            query = query.replace("UPDATE", "UPDATE SKIP LOCKED")
+            other.execute("SELECT id FROM queue WHERE id <= 3000 FOR UPDATE")
+        settings(connection, **INDEX_SCANS, pg_lookahead__method="advice")
+        require_node(connection, query, "Index Scan", "queue_id")
+        # Of shared buffers there are few.
+        evict_relations(cluster, connection, "queue")
+        with gained(connection) as change:
+            assert rows(connection, query) == [(3001,)]
+        # A row to a block, which the scan waits for.
+        assert change.blocks_used > 2500
+        assert change.windows < change.blocks_issued / 4
+        # What came too late at first, and the 200 behind the row that was wanted.
+        assert change.blocks_wasted < 400
+    cluster.close()
 
 
 def test_rows_are_right(defaults: Cluster) -> None:
