@@ -38,21 +38,30 @@
 
 #include "common/relpath.h"
 #include "extend/extend.h"
+#include "miscadmin.h"
 #include "port/pg_iovec.h"
+#include "portability/instr_time.h"
 #include "storage/fd.h"
 
 /* Pages that are written in one call, where space cannot be allocated. */
 #define LA_ZERO_BLOCKS	Min(32, PG_IOV_MAX)
 
+/* Others wait for the lock meanwhile: no longer than this, in microseconds. */
+#define LA_ZEROS_US		10000
+
 /*
- * Write zeros.  Returns false if that failed, with errno.
+ * Write zeros, or a part of them if it takes long.  Returns false if that
+ * failed, with errno.
  */
 static bool
 la_write_zeros(int fd, off_t offset, off_t length)
 {
 	static PGAlignedBlock zeros;
 	struct iovec iov[LA_ZERO_BLOCKS];
+	instr_time	start;
+	instr_time	now;
 
+	INSTR_TIME_SET_CURRENT(start);
 	while (length > 0)
 	{
 		int			n = Min(length / BLCKSZ, LA_ZERO_BLOCKS);
@@ -68,6 +77,10 @@ la_write_zeros(int fd, off_t offset, off_t length)
 			return false;
 		offset += written;
 		length -= written;
+		INSTR_TIME_SET_CURRENT(now);
+		INSTR_TIME_SUBTRACT(now, start);
+		if (InterruptPending || INSTR_TIME_GET_MICROSEC(now) >= LA_ZEROS_US)
+			break;
 	}
 	return true;
 }

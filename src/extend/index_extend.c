@@ -105,6 +105,10 @@
 #define LA_LOOK_OFTEN			1
 #define LA_LOOK_SELDOM			64
 
+/* How long the worker is waited for at the end, and in what steps, in ms. */
+#define LA_STOP_WAIT			1000
+#define LA_STOP_STEP			10
+
 /* How often the lock is tried at the end, and the wait between, in ms. */
 #define LA_RETURN_TRIES			10
 #define LA_RETURN_WAIT			2
@@ -314,6 +318,33 @@ la_return_index_body(void *arg)
 }
 
 /*
+ * Wait until the worker has stopped, for LA_STOP_WAIT at most.  Returns whether
+ * it has.
+ */
+static bool
+la_await_stop(BackgroundWorkerHandle *worker)
+{
+	pid_t		pid;
+	BgwHandleStatus status;
+
+	for (int waited = 0;; waited += LA_STOP_STEP)
+	{
+		status = GetBackgroundWorkerPid(worker, &pid);
+		if (status == BGWH_STOPPED || status == BGWH_POSTMASTER_DIED ||
+			waited >= LA_STOP_WAIT)
+			break;
+		/* The postmaster wakes us. */
+		(void) WaitLatch(MyLatch,
+						 WL_LATCH_SET | WL_TIMEOUT | WL_POSTMASTER_DEATH,
+						 LA_STOP_STEP, WAIT_EVENT_BGWORKER_SHUTDOWN);
+		ResetLatch(MyLatch);
+	}
+	/* It may have been set for something else. */
+	SetLatch(MyLatch);
+	return status == BGWH_STOPPED;
+}
+
+/*
  * Stop the worker, and return what it has allocated in excess.
  */
 static void
@@ -321,21 +352,24 @@ la_index_build_end(void)
 {
 	bool		is_done = false;
 	bool		is_good = true;
+	bool		has_stopped;
 
 	if (la_build.worker == NULL)
 		return;
 
 	/*
 	 * The command is as good as done, and may have been committed: a request
-	 * to cancel waits, for as long as one allocation takes.
+	 * to cancel waits, for as long as one allocation takes, but not for storage
+	 * that does not answer.
 	 */
 	HOLD_INTERRUPTS();
 	TerminateBackgroundWorker(la_build.worker);
-	(void) WaitForBackgroundWorkerShutdown(la_build.worker);
+	has_stopped = la_await_stop(la_build.worker);
 	pfree(la_build.worker);
 	la_build.worker = NULL;
 
-	for (int i = 0; i < LA_RETURN_TRIES && is_good && !is_done; i++)
+	for (int i = 0; i < LA_RETURN_TRIES && has_stopped && is_good && !is_done;
+		 i++)
 	{
 		if (i > 0)
 			pg_usleep(LA_RETURN_WAIT * 1000L);

@@ -265,8 +265,8 @@ la_fill_body(void *arg)
 /*
  * How many more entries may the executor ask for?  Those of rows that it cannot
  * see, or passes over as others have locked them, come on top of what a LIMIT
- * wants, as in front of a queue.  As many may follow as have come since the last
- * row, if that was not a moment ago.
+ * wants, as in front of a queue.  As many may follow as have come since the
+ * last row, if that was not a moment ago.
  */
 static uint64
 la_entries_wanted(LaIndexScan *scan)

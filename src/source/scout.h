@@ -45,7 +45,7 @@ typedef struct LaScoutTarget
 	ScanDirection direction;	/* in which it goes now */
 	int64		position;		/* entries between it and its start */
 	bool		is_further;		/* the scan may be far beyond "position" */
-	uint64		entries_left;	/* it is to be foreseen that it asks for these */
+	uint64		entries_left;	/* so many it will ask for, as we foresee */
 	uint64		entries_ahead_max;	/* the source may be so far in front */
 } LaScoutTarget;
 

@@ -4,7 +4,8 @@
  *	  file that LA_FAILING_WRITES names exists, and take a millisecond more while
  *	  the one that LA_SLOW_WRITES names does.  Single pages are left alone.
  *
- *	  If there is the one that LA_SHORT_SPACE names, the next table that is to
+ *	  While there is the one that LA_NO_ALLOCATION names fallocate() cannot
+ *	  allocate.  If there is the one that LA_SHORT_SPACE names, the next table that is to
  *	  get longer gets half of it, as where a quota ends, and the file is gone.
  */
 #define _GNU_SOURCE
@@ -15,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/types.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #define PAGE	8192
@@ -59,6 +61,23 @@ name(int fd, const void *data, size_t length, offset_type offset) \
 PWRITE(pwrite, off_t)
 PWRITE(pwrite64, off64_t)
 
+#define PWRITEV(name, offset_type) \
+ssize_t \
+name(int fd, const struct iovec *iov, int count, offset_type offset) \
+{ \
+	static ssize_t (*next) (int, const struct iovec *, int, offset_type); \
+\
+	if (next == NULL) \
+		next = (ssize_t (*) (int, const struct iovec *, int, offset_type)) \
+			dlsym(RTLD_NEXT, #name); \
+	if (is_odd("LA_SLOW_WRITES", fd, (size_t) count * PAGE)) \
+		usleep(1000); \
+	return next(fd, iov, count, offset); \
+}
+
+PWRITEV(pwritev, off_t)
+PWRITEV(pwritev64, off64_t)
+
 /* fallocate() of file_extend.c sets errno, posix_fallocate() of the server returns it. */
 static int
 is_short(int fd, off_t length)
@@ -76,6 +95,11 @@ name(int fd, int mode, offset_type offset, offset_type length) \
 	if (next == NULL) \
 		next = (int (*) (int, int, offset_type, offset_type)) \
 			dlsym(RTLD_NEXT, #name); \
+	if (is_odd("LA_NO_ALLOCATION", fd, length)) \
+	{ \
+		errno = EOPNOTSUPP; \
+		return -1; \
+	} \
 	if (!is_short(fd, length)) \
 		return next(fd, mode, offset, length); \
 	if (next(fd, mode, offset, length / 2 / PAGE * PAGE) == 0) \

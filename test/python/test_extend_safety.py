@@ -343,6 +343,36 @@ def test_part_of_the_space(own_cluster: NewCluster) -> None:
         sound(connection, "filled")
 
 
+def test_files_that_cannot_be_allocated(own_cluster: NewCluster, server: Server) -> None:
+    """Zeros are written then, for some milliseconds at a time: others wait for the lock."""
+    if server.major > 15:
+        pytest.skip("16 and later add pages by a function of the server's")
+    cluster = own_cluster(LOADS, start=False)
+    flags = odd_files(cluster, "LA_NO_ALLOCATION", "LA_SLOW_WRITES")
+    cluster.start()
+    prepare(cluster)
+    has_extension(cluster, "amcheck")
+    for flag in flags:
+        privilege.write(flag, "")
+    with connect(cluster) as connection:
+        script(connection, SOURCE)
+        connection.execute("SET pg_lookahead.heap_extend_size = '64MB'")
+        connection.execute("CREATE TABLE filled (LIKE source)")
+        for _ in range(4):
+            connection.execute("INSERT INTO filled SELECT * FROM source")
+        found = counters(connection)
+        assert found["errors"] == 0
+        # A millisecond and more for each 32 pages, and ten of these.
+        assert 0 < found["added"] <= found["extensions"] * 11 * 32
+        assert found["added"] > found["extensions"] * 32
+        count = "SELECT count(*) FROM {}"
+        assert value(connection, count.format("filled")) == 4 * value(
+            connection, count.format("source")
+        )
+        assert pages(connection, "filled").lost == 0
+        sound(connection, "filled")
+
+
 def test_part_of_a_page_at_the_end(own_cluster: NewCluster) -> None:
     """What an extension that failed has left is overwritten before anything is added behind it."""
     cluster = cluster_with_source(own_cluster)
