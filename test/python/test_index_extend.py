@@ -9,6 +9,7 @@ end; whatever happens in the middle, the worker is gone afterwards.
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import threading
 import time
@@ -450,6 +451,26 @@ def test_files_that_are_to_be_written(built: Cluster, connection: Connection) ->
         connection.execute("ALTER SYSTEM RESET file_extend_method")
         connection.execute("SELECT pg_reload_conf()")
         until(connection, "current_setting('file_extend_method') <> 'write_zeros'", 30)
+
+
+def test_worker_that_does_not_stop(built: Cluster, connection: Connection) -> None:
+    """As if its allocation did not return: the command does not wait for that for long."""
+    before = counters(connection)
+    with connect(built) as other:
+        build = threading.Thread(target=other.execute, args=("CREATE INDEX made ON source (b)",))
+        build.start()
+        worker = a_worker(built)
+        os.kill(worker, signal.SIGSTOP)
+        try:
+            build.join(60)
+            assert not build.is_alive()
+            assert workers(built) == [worker]
+        finally:
+            os.kill(worker, signal.SIGCONT)
+            build.join()
+    no_worker(built)
+    assert counters(connection)["busy"] == before["busy"] + 1
+    sound(connection, "made")
 
 
 @pytest.mark.parametrize("how", ["pg_cancel_backend", "pg_terminate_backend"])
