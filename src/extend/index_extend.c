@@ -106,7 +106,7 @@
 #define LA_LOOK_SELDOM			64
 
 /* How long the worker is waited for at the end, and in what steps, in ms. */
-#define LA_STOP_WAIT			1000
+#define LA_STOP_WAIT			5000
 #define LA_STOP_STEP			10
 
 /* How often the lock is tried at the end, and the wait between, in ms. */
@@ -324,24 +324,25 @@ la_return_index_body(void *arg)
 static bool
 la_await_stop(BackgroundWorkerHandle *worker)
 {
+	TimestampTz end = TimestampTzPlusMilliseconds(GetCurrentTimestamp(),
+												  LA_STOP_WAIT);
 	pid_t		pid;
-	BgwHandleStatus status;
+	int			events = 0;
 
-	for (int waited = 0;; waited += LA_STOP_STEP)
+	while (GetBackgroundWorkerPid(worker, &pid) != BGWH_STOPPED)
 	{
-		status = GetBackgroundWorkerPid(worker, &pid);
-		if (status == BGWH_STOPPED || status == BGWH_POSTMASTER_DIED ||
-			waited >= LA_STOP_WAIT)
+		if ((events & WL_POSTMASTER_DEATH) != 0 ||
+			GetCurrentTimestamp() >= end)
 			break;
 		/* The postmaster wakes us. */
-		(void) WaitLatch(MyLatch,
-						 WL_LATCH_SET | WL_TIMEOUT | WL_POSTMASTER_DEATH,
-						 LA_STOP_STEP, WAIT_EVENT_BGWORKER_SHUTDOWN);
+		events = WaitLatch(MyLatch,
+						   WL_LATCH_SET | WL_TIMEOUT | WL_POSTMASTER_DEATH,
+						   LA_STOP_STEP, WAIT_EVENT_BGWORKER_SHUTDOWN);
 		ResetLatch(MyLatch);
 	}
 	/* It may have been set for something else. */
 	SetLatch(MyLatch);
-	return status == BGWH_STOPPED;
+	return GetBackgroundWorkerPid(worker, &pid) == BGWH_STOPPED;
 }
 
 /*

@@ -319,6 +319,7 @@ la_leaf_scan_restart(LaLeafScan *leaf, IndexScanDesc desc)
 	leaf->start_wanted = false;
 	leaf->place = leaf->mark_place = 0;
 	leaf->replay_until = -1;
+	leaf->row_place = leaf->limit_position = 0;
 	leaf->entries = leaf->npages = 0;
 }
 
@@ -386,6 +387,7 @@ la_leaf_scan_follow(LaLeafScan *leaf, IndexScanDesc desc, const LaScout *scout)
 	}
 	leaf->desc = desc;
 	leaf->scout = scout;
+	leaf->row_place = leaf->place;
 }
 
 /*
@@ -447,24 +449,27 @@ la_leaf_pages_left(LaLeafScan *leaf, const BTScanPosData *pos)
 {
 	uint64		entries = la_entries_left(leaf->limit);
 	uint64		on_a_page = pos->lastItem - pos->firstItem + 1;
-	uint64		rowless;
+	uint64		rowless = 0;
 
 	if (entries == PG_UINT64_MAX)
 		return entries;
-	if (leaf->limit->position != leaf->limit_position ||
-		leaf->place < leaf->row_place)
+	if (leaf->scout != NULL)
+	{
+		const LaScoutTarget *target = leaf->scout->target;
+		int64		lead = leaf->scout->position - target->position;
+
+		/* Of what it is to name in this fill, rows or not. */
+		entries = target->entries_left;
+		entries -= Min(entries, (uint64) Max(lead, -lead));
+	}
+	else if (leaf->limit->position != leaf->limit_position ||
+			 leaf->place < leaf->row_place)
 	{
 		leaf->limit_position = leaf->limit->position;
 		leaf->row_place = leaf->place;
 	}
-	rowless = (uint64) (leaf->place - leaf->row_place);
-	if (leaf->scout != NULL)
-	{
-		int64		lead = leaf->scout->position -
-			leaf->scout->target->position;
-
-		entries -= Min(entries, (uint64) Max(lead, -lead));
-	}
+	else
+		rowless = (uint64) (leaf->place - leaf->row_place);
 	on_a_page = Max(on_a_page, (uint64) leaf->entries);
 	return Max(entries / on_a_page + 1, rowless);
 }

@@ -457,9 +457,12 @@ def test_worker_that_does_not_stop(built: Cluster, connection: Connection) -> No
     """As if its allocation did not return: the command does not wait for that for long."""
     before = counters(connection)
     with connect(built) as other:
-        build = threading.Thread(target=other.execute, args=("CREATE INDEX made ON source (b)",))
+        index = "CREATE INDEX made ON source (c, b)"
+        build = threading.Thread(target=other.execute, args=(index,))
         build.start()
         worker = a_worker(built)
+        # Not while it starts: it has locks of the server's then.
+        time.sleep(0.3)
         os.kill(worker, signal.SIGSTOP)
         try:
             build.join(60)

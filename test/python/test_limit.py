@@ -7,6 +7,7 @@ from lookahead.cluster import Cluster
 from lookahead.servers import Server
 
 from conftest import NewCluster
+from leaf_support import leaves_of
 from support import (
     INDEX_SCANS,
     Connection,
@@ -129,6 +130,30 @@ def test_back_to_the_first_row(defaults: Cluster, server: Server, method: str) -
         assert change.blocks_issued > 100
         # A window is 16 blocks at least.
         assert change.blocks_wasted <= 4, change
+
+
+def test_leaf_pages_of_many_rows_to_a_block(own_cluster: NewCluster) -> None:
+    """In one go the scan that runs ahead comes over many leaf pages, none beyond the LIMIT's."""
+    cluster = own_cluster({"pg_lookahead.start_after": "0"})
+    query = "SELECT id, b FROM ordered ORDER BY id LIMIT 50000"
+    with connect(cluster) as connection:
+        script(
+            connection,
+            "CREATE TABLE ordered (id int, b int);"
+            "INSERT INTO ordered SELECT i, i FROM generate_series(1, 200000) i;"
+            "CREATE INDEX ordered_id ON ordered (id); VACUUM ANALYZE ordered",
+        )
+        settings(connection, **INDEX_SCANS, pg_lookahead__max_distance=64)
+        require_node(connection, query, "Index Scan", "ordered_id")
+        ice_cold(cluster, connection, "ordered")
+        cold_index(connection, "ordered_id")
+        evict_relations(cluster, connection, "ordered_id")
+        with leaves_of(connection, "ordered_id") as leaves:
+            assert len(rows(connection, query)) == 50000
+        # 366 entries to a page, and how many the next have is not known.
+        assert leaves.blocks_used > 30
+        assert leaves.blocks_wasted <= 2
+    cluster.close()
 
 
 @pytest.mark.parametrize("skips", ["dead", "locked"])
