@@ -108,9 +108,13 @@ def test_all_was_foreseen(cluster: Cluster, variant: Variant, name: str) -> None
         blocks = scan["Exact Heap Blocks"] + scan["Lossy Heap Blocks"]
         settings(connection, pg_lookahead__enabled="on")
         use(connection, variant)
-        cold(connection, "bitmap")
-        with gained(connection) as change:
-            assert rows(connection, query) == without
+        # I/O workers that get no processor in time have blocks dropped.
+        for _ in range(3):
+            cold(connection, "bitmap")
+            with gained(connection) as change:
+                assert rows(connection, query) == without
+            if not variant.reads or change.blocks_dropped == 0:
+                break
         if variant.reads:
             assert change.blocks_issued + change.blocks_hit > 0.9 * blocks
             if name != "limit":

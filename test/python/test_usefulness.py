@@ -205,11 +205,15 @@ def test_in_the_order_of_the_table(cluster: Cluster, variant: Variant) -> None:
         assert visited[3:14] == [1, 4, 7, 2, 5, 8, 3, 6, 1, 4, 7]
         assert not any(after == before + 1 for before, after in zip(visited[3:], visited[4:]))
 
-        cold(connection, "scrambled")
-        before = reads_of(connection, variant)
-        with gained(connection) as change:
-            assert [block for _, block in rows(connection, query)] == visited
-        after = reads_of(connection, variant)
+        # I/O workers that get no processor in time have blocks dropped.
+        for _ in range(3):
+            cold(connection, "scrambled")
+            before = reads_of(connection, variant)
+            with gained(connection) as change:
+                assert [block for _, block in rows(connection, query)] == visited
+            after = reads_of(connection, variant)
+            if change.blocks_dropped == 0:
+                break
         # All but the first, which is the scan's own; they were nowhere before.
         assert 0.9 * blocks < change.blocks_issued <= blocks, change
         assert change.blocks_wasted <= MAX_WASTED * change.blocks_issued, change
