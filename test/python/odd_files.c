@@ -5,7 +5,8 @@
  *	  the one that LA_SLOW_WRITES names does.  Single pages are left alone.
  *
  *	  While there is the one that LA_NO_ALLOCATION names fallocate() cannot
- *	  allocate.  If there is the one that LA_SHORT_SPACE names, the next table that is to
+ *	  allocate, and while there is that of LA_SLOW_ZEROS writes from several
+ *	  places in memory take 5 milliseconds more.  If there is the one that LA_SHORT_SPACE names, the next table that is to
  *	  get longer gets half of it, as where a quota ends, and the file is gone.
  */
 #define _GNU_SOURCE
@@ -70,8 +71,8 @@ name(int fd, const struct iovec *iov, int count, offset_type offset) \
 	if (next == NULL) \
 		next = (ssize_t (*) (int, const struct iovec *, int, offset_type)) \
 			dlsym(RTLD_NEXT, #name); \
-	if (is_odd("LA_SLOW_WRITES", fd, (size_t) count * PAGE)) \
-		usleep(1000); \
+	if (is_odd("LA_SLOW_ZEROS", fd, (size_t) count * PAGE)) \
+		usleep(5000); \
 	return next(fd, iov, count, offset); \
 }
 
