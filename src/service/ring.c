@@ -267,6 +267,8 @@ la_ring_note(LaRingPart *part, const LaRange *range)
 static void
 la_ring_spare(LaRingPart *part, int nblocks)
 {
+	if (part->places == NULL)
+		return;
 	(void) la_ring_note(part, NULL);
 	for (int i = 1; i <= part->npages && nblocks > 0; i++)
 	{
@@ -351,8 +353,7 @@ la_read_range(LaRing *ring, LaRange *range)
 		/* The part that was split off has to be read first. */
 		if (buffers[0] == InvalidBuffer && !la_is_wanted(range->owner))
 			return;
-		if (part->places != NULL)
-			la_ring_spare(part, n);
+		la_ring_spare(part, n);
 		if (StartReadBuffers(&read, buffers, range->first + range->done, &n, 0))
 			WaitReadBuffers(&read);
 		la_count_read(part, range, before, n);
@@ -388,8 +389,7 @@ la_read_range(LaRing *ring, LaRange *range)
 		if (!la_is_wanted(range->owner))
 			return;
 		part = la_ring_next(ring, 1);
-		if (part->places != NULL)
-			la_ring_spare(part, 1);
+		la_ring_spare(part, 1);
 		buffer = ReadBufferWithoutRelcache(target->locator, target->fork,
 										   range->first + range->done,
 										   RBM_NORMAL, part->strategy,

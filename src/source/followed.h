@@ -146,4 +146,23 @@ la_followed_rests(LaFollowed *followed)
  */
 extern uint64 la_entries_left(const LimitState *limit);
 
+/* Where a scan was when the LIMIT above it was first seen at a row. */
+typedef struct LaRowSeen
+{
+	int64		row;			/* LimitState.position */
+	int64		position;		/* of the scan, in entries or pages */
+} LaRowSeen;
+
+/*
+ * How far has the scan come since the last row?  Those in front of a queue are
+ * dead, or locked by others.
+ */
+static inline uint64
+la_since_row(LaRowSeen *seen, const LimitState *limit, int64 position)
+{
+	if (limit->position != seen->row || position < seen->position)
+		*seen = (LaRowSeen) {.row = limit->position, .position = position};
+	return (uint64) (position - seen->position);
+}
+
 #endif							/* LA_FOLLOWED_H */

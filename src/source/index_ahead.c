@@ -272,17 +272,12 @@ static uint64
 la_entries_wanted(LaIndexScan *scan)
 {
 	uint64		left = la_entries_left(scan->limit);
-	int64		since = scan->target.position - scan->row_position;
+	uint64		since;
 
 	if (left == PG_UINT64_MAX)
 		return left;
-	if (scan->limit->position != scan->limit_position || since < 0)
-	{
-		scan->limit_position = scan->limit->position;
-		scan->row_position = scan->target.position;
-		return left;
-	}
-	return since < LA_ROWLESS_ENTRIES ? left : Max(left, (uint64) since);
+	since = la_since_row(&scan->row_seen, scan->limit, scan->target.position);
+	return since < LA_ROWLESS_ENTRIES ? left : Max(left, since);
 }
 
 /*

@@ -839,7 +839,7 @@ la_index_scan_restart(LaIndexScan *scan)
 	scan->target.direction = NoMovementScanDirection;
 	scan->current = InvalidBlockNumber;
 	scan->mark_position = 0;
-	scan->row_position = scan->limit_position = 0;
+	scan->row_seen = (LaRowSeen) {0};
 	scan->replay_until = 0;
 	scan->reopen_at = 0;
 	scan->gap_open = scan->gap_is_others = false;

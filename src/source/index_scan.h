@@ -73,8 +73,7 @@ typedef struct LaIndexScan
 	int			ignored;		/* blocks in a row that no one foresaw */
 	int64		reopen_at;		/* no new scout before this position */
 	int64		far_at;			/* where the scan was at the last fill */
-	int64		row_position;	/* the same, the first time that ... */
-	int64		limit_position; /* ... the LIMIT had come to this row */
+	LaRowSeen	row_seen;		/* in entries */
 	bool		start_wanted;	/* the pace has said so */
 	bool		is_repeated;	/* started again, or goes on after its end */
 	bool		is_at_end;		/* there was no further entry */

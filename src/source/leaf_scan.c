@@ -319,7 +319,7 @@ la_leaf_scan_restart(LaLeafScan *leaf, IndexScanDesc desc)
 	leaf->start_wanted = false;
 	leaf->place = leaf->mark_place = 0;
 	leaf->replay_until = -1;
-	leaf->row_place = leaf->limit_position = 0;
+	leaf->row_seen = (LaRowSeen) {0};
 	leaf->entries = leaf->npages = 0;
 }
 
@@ -387,7 +387,7 @@ la_leaf_scan_follow(LaLeafScan *leaf, IndexScanDesc desc, const LaScout *scout)
 	}
 	leaf->desc = desc;
 	leaf->scout = scout;
-	leaf->row_place = leaf->place;
+	leaf->row_seen.position = leaf->place;
 }
 
 /*
@@ -462,14 +462,8 @@ la_leaf_pages_left(LaLeafScan *leaf, const BTScanPosData *pos)
 		entries = target->entries_left;
 		entries -= Min(entries, (uint64) Max(lead, -lead));
 	}
-	else if (leaf->limit->position != leaf->limit_position ||
-			 leaf->place < leaf->row_place)
-	{
-		leaf->limit_position = leaf->limit->position;
-		leaf->row_place = leaf->place;
-	}
 	else
-		rowless = (uint64) (leaf->place - leaf->row_place);
+		rowless = la_since_row(&leaf->row_seen, leaf->limit, leaf->place);
 	on_a_page = Max(on_a_page, (uint64) leaf->entries);
 	return Max(entries / on_a_page + 1, rowless);
 }

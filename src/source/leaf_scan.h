@@ -69,8 +69,7 @@ typedef struct LaLeafScan
 								 * la_leaf_scan_restore() */
 	int64		mark_place;
 	int64		replay_until;	/* it was at this place before */
-	int64		row_place;		/* where it was the first time that ... */
-	int64		limit_position; /* ... the LIMIT had come to this row */
+	LaRowSeen	row_seen;		/* in pages, at "place" */
 	double		entries;		/* on a page, of those that it left lately */
 	int			npages;			/* that this is of, saturating */
 	bool		start_wanted;	/* the pace has said so */

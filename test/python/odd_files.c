@@ -6,7 +6,9 @@
  *
  *	  While there is the one that LA_NO_ALLOCATION names fallocate() cannot
  *	  allocate, and while there is that of LA_SLOW_ZEROS writes from several
- *	  places in memory take 5 milliseconds more.  If there is the one that LA_SHORT_SPACE names, the next table that is to
+ *	  places in memory take 5 milliseconds more.
+ *
+ *	  If there is the one that LA_SHORT_SPACE names, the next table that is to
  *	  get longer gets half of it, as where a quota ends, and the file is gone.
  */
 #define _GNU_SOURCE

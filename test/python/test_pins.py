@@ -236,13 +236,11 @@ def test_a_scan_that_rests(own_cluster: NewCluster, variant: Variant) -> None:
                 seen = pins(other, "resting", "resting_a")
             thread.join()
             assert [name for name, _, _ in seen].count("resting_a") == 1, seen
-            # On a busy machine no read need be seen waiting.
-            if change.scans > 0:
-                # It has stopped long before: the rest, some 870 blocks, was in
-                # shared buffers.  Those that were read it may have come to again.
-                seldom = change.blocks_issued + change.blocks_dropped + 512 + 2 * 32
-                assert 0 < change.blocks_hit < seldom
+            # On a busy machine no read need be seen waiting, or one is late.
+            if change.scans > 0 and change.blocks_hit < 512 + 4 * 32:
                 break
         assert change.scans > 0
+        # It has stopped long before: the rest, some 870 blocks, was in shared buffers.
+        assert 0 < change.blocks_hit < 512 + 4 * 32
         assert found["on"] == found["off"] == [(24000, 24000 * 340)]
     cluster.close()
