@@ -451,8 +451,9 @@ def test_other_pages_stay(own_cluster: NewCluster, server: Server, reloads: bool
     cluster.close()
 
 
-def test_buffers_of_a_table_that_went(own_cluster: NewCluster, server: Server) -> None:
-    """What a ring had is somebody else's after the table has gone, and stays so."""
+@pytest.fixture
+def heirs(own_cluster: NewCluster) -> Iterator[Connection]:
+    """A session that scans, and a table that may get the buffers of what is scanned."""
     cluster = own_cluster({"shared_buffers": "16MB", "pg_lookahead.io_workers": "2"})
     need_extensions(cluster, "pg_buffercache")
     with LogWatch(cluster), connect(cluster) as connection:
@@ -460,52 +461,50 @@ def test_buffers_of_a_table_that_went(own_cluster: NewCluster, server: Server) -
         # All of it comes into shared buffers: it is less than a quarter of them.
         make_small(connection, "heir", 480)
         script(connection, "VACUUM (FREEZE) long; VACUUM (FREEZE) heir; CHECKPOINT")
-        blocks = blocks_of(connection, "heir")
         scanning(connection)
         until(connection, "(SELECT count(pid) = 2 FROM pg_stat_lookahead_io)")
-        ring = value(connection, "SELECT sum(ring_blocks) FROM pg_stat_lookahead_io")
-        for is_used in (False, True):
-            had = buffers_of(connection, "long")
-            assert not is_used or len(had) > ring * 0.9
-            # Buffers that are free are taken before any other, the last ones first.
-            cold(connection, "heir", "long")
-            assert value(connection, "SELECT count(f) FROM heir") == 480
-            assert not is_used or len(had & buffers_of(connection, "heir")) > ring / 2
-            assert len(buffers_of(connection, "heir")) == blocks
-            expected = read_by_workers(connection) + ring
-            assert len(rows_by_workers(connection, SCAN, 40)) > 0
-            assert read_by_workers(connection) > expected
-            assert len(buffers_of(connection, "heir")) == blocks
+        yield connection
     cluster.close()
 
 
-def test_buffers_that_are_taken_in_front_of_a_ring(own_cluster: NewCluster, server: Server) -> None:
+def test_buffers_of_a_table_that_went(heirs: Connection) -> None:
+    """What a ring had is somebody else's after the table has gone, and stays so."""
+    connection = heirs
+    blocks = blocks_of(connection, "heir")
+    ring = value(connection, "SELECT sum(ring_blocks) FROM pg_stat_lookahead_io")
+    for is_used in (False, True):
+        had = buffers_of(connection, "long")
+        assert not is_used or len(had) > ring * 0.9
+        # Buffers that are free are taken before any other, the last ones first.
+        cold(connection, "heir", "long")
+        assert value(connection, "SELECT count(f) FROM heir") == 480
+        assert not is_used or len(had & buffers_of(connection, "heir")) > ring / 2
+        assert len(buffers_of(connection, "heir")) == blocks
+        expected = read_by_workers(connection) + ring
+        assert len(rows_by_workers(connection, SCAN, 40)) > 0
+        assert read_by_workers(connection) > expected
+        assert len(buffers_of(connection, "heir")) == blocks
+
+
+def test_buffers_that_are_taken_in_front_of_a_ring(heirs: Connection) -> None:
     """Free buffers of a ring become another table's between two of its turns."""
-    cluster = own_cluster({"shared_buffers": "16MB", "pg_lookahead.io_workers": "2"})
-    need_extensions(cluster, "pg_buffercache")
-    with LogWatch(cluster), connect(cluster) as connection:
-        script(connection, SETUP)
-        make_small(connection, "heir", 480)
-        script(connection, "VACUUM (FREEZE) long; VACUUM (FREEZE) heir; CHECKPOINT")
-        scanning(connection)
-        until(connection, "(SELECT count(pid) = 2 FROM pg_stat_lookahead_io)")
-        read = "SELECT sum(blocks_read) FROM pg_stat_lookahead_io"
-        some = "SELECT count(f) FROM heir WHERE ctid = ANY (%s::tid[])"
-        for _ in range(3):
-            cold(connection, "heir", "long")
-            before = value(connection, read)
-            taken = 0
-            with connection.transaction():
-                connection.execute(f"DECLARE c CURSOR FOR {SCAN}")
-                while rows(connection, "FETCH 40 FROM c"):
-                    settle(connection)
-                    places = [f"({block},1)" for block in range(taken, min(taken + 10, 480))]
-                    taken += value(connection, some, (places,))
-            settle(connection)
-            assert value(connection, read) > before + 1000
-            assert taken == 480
-            assert len(buffers_of(connection, "heir")) == taken
-    cluster.close()
+    connection = heirs
+    read = "SELECT sum(blocks_read) FROM pg_stat_lookahead_io"
+    some = "SELECT count(f) FROM heir WHERE ctid = ANY (%s::tid[])"
+    for _ in range(3):
+        cold(connection, "heir", "long")
+        before = value(connection, read)
+        taken = 0
+        with connection.transaction():
+            connection.execute(f"DECLARE c CURSOR FOR {SCAN}")
+            while rows(connection, "FETCH 40 FROM c"):
+                settle(connection)
+                places = [f"({block},1)" for block in range(taken, min(taken + 10, 480))]
+                taken += value(connection, some, (places,))
+        settle(connection)
+        assert value(connection, read) > before + 1000
+        assert taken == 480
+        assert len(buffers_of(connection, "heir")) == taken
 
 
 def test_cursor_with_hold(tables: Cluster) -> None:
