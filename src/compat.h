@@ -159,6 +159,29 @@ la_smgr_prefetch(SMgrRelation smgr, ForkNumber fork, BlockNumber first,
 #endif
 }
 
+/* Blocks that la_smgr_read() reads at the most. */
+#define LA_SMGR_READ_MAX	16
+
+/*
+ * Read blocks past shared buffers.
+ */
+static inline void
+la_smgr_read(SMgrRelation smgr, ForkNumber fork, BlockNumber first,
+			 int nblocks, char *buffer)
+{
+#if PG_VERSION_NUM >= 170000
+	void	   *places[LA_SMGR_READ_MAX];
+
+	Assert(nblocks <= LA_SMGR_READ_MAX);
+	for (int i = 0; i < nblocks; i++)
+		places[i] = buffer + (Size) i * BLCKSZ;
+	smgrreadv(smgr, fork, first, places, nblocks);
+#else
+	for (int i = 0; i < nblocks; i++)
+		smgrread(smgr, fork, first + i, buffer + (Size) i * BLCKSZ);
+#endif
+}
+
 /*
  * 17 reads and advises several blocks in one call; its name for the member that
  * says how a relation persists was changed in 18.

@@ -88,22 +88,22 @@ la_queue_put(LaWorker *worker, const LaRequest *request)
 }
 
 /*
- * The worker that reads a stripe; if it does not run, because the server had no
+ * The worker of this turn; if it does not run, because the server had no
  * process for it or it is being started again, the next one that does.
  */
 static LaWorker *
-la_worker_of(BlockNumber stripe)
+la_worker_of(uint32 turn)
 {
 	int			nworkers = la_service->nworkers;
 
 	for (int i = 0; i < nworkers; i++)
 	{
-		LaWorker   *worker = &la_service->workers[(stripe + i) % nworkers];
+		LaWorker   *worker = &la_service->workers[(turn + i) % nworkers];
 
 		if (worker->pid != 0)
 			return worker;
 	}
-	return &la_service->workers[stripe % nworkers];
+	return &la_service->workers[turn % nworkers];
 }
 
 /*
@@ -128,14 +128,17 @@ la_owner_ask(const LaOwnerRef *ref, BlockNumber first, int nblocks,
 	while (asked < nblocks)
 	{
 		BlockNumber next = first + asked;
-		BlockNumber stripe = next / LA_STRIPE_BLOCKS;
+		uint32		turn = next / LA_STRIPE_BLOCKS;
 		int			room = LA_STRIPE_BLOCKS - next % LA_STRIPE_BLOCKS;
 
 		request.first = next;
 		request.nblocks = Min(nblocks - asked, room);
 		request.until = until == PG_UINT64_MAX ? until :
 			until - (nblocks - asked - request.nblocks);
-		if (!la_queue_put(la_worker_of(stripe), &request))
+		/* The kernel reads ahead of a process that reads all. */
+		if (ref->owner->target.page_in)
+			turn = (uint32) request.owner;
+		if (!la_queue_put(la_worker_of(turn), &request))
 			break;
 		asked += request.nblocks;
 	}

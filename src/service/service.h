@@ -72,6 +72,8 @@ typedef struct LaTarget
 	ForkNumber	fork;
 	char		persistence;	/* RELPERSISTENCE_PERMANENT or _UNLOGGED */
 	bool		advise_only;	/* never read into shared buffers */
+	bool		page_in;		/* advise_only, and no advice either: the file
+								 * is read, past shared buffers */
 	bool		is_watched;		/* for another process: see maintenance.c */
 	bool		is_exact;		/* watched: as large as the process says */
 	bool		is_index;		/* may be dropped under a worker's lock */

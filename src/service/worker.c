@@ -40,7 +40,9 @@
  *	  has the table to itself then, so the lock is not to be had, and the
  *	  kernel is advised only of a file that has the size which the command
  *	  reports (is_exact).  If the command must not be disturbed (advise_only),
- *	  the kernel is advised and that is all.
+ *	  the kernel is advised and that is all.  Or the file is read past shared
+ *	  buffers (page_in), so that the kernel reads ahead of this process instead
+ *	  of the command's, and finds the pages for it here.
  *	- Other tables are pushed out of shared buffers.  All goes through a ring
  *	  of the worker's own; owner.c sees to it that no sequential scan asks for
  *	  more than fits.
@@ -88,15 +90,25 @@
 /* The rings of all workers are at most this fraction of shared buffers. */
 #define LA_RINGS_DIVISOR	2
 
+typedef enum LaPieceTask
+{
+	LA_PIECE_READ,				/* into shared buffers */
+	LA_PIECE_ADVISE,
+	LA_PIECE_PAGE_IN,			/* read to nowhere */
+} LaPieceTask;
+
+#define LA_IO_ALIGNMENT		4096
+
 /* One piece of a request, for la_guard_run(). */
 typedef struct LaPiece
 {
 	LaRange		range;
-	bool		advise;			/* or else read */
+	LaPieceTask task;
 } LaPiece;
 
 static LaWorker *la_worker = NULL;	/* our own */
 static LaRing *la_ring = NULL;
+static char *la_nowhere = NULL; /* LA_SMGR_READ_MAX blocks that nobody needs */
 static uint64 la_tidied_us = 0;	/* see la_worker_tidy() */
 static uint64 la_closed_us = 0;
 
@@ -180,11 +192,21 @@ la_piece_body(void *arg)
 	LaPiece    *piece = arg;
 	LaRange    *range = &piece->range;
 
-	if (piece->advise)
-		la_file_advise(la_smgropen(range->target->locator),
-					   range->target->fork, range->first, range->nblocks);
-	else
-		la_read_range(la_ring, range);
+	switch (piece->task)
+	{
+		case LA_PIECE_READ:
+			la_read_range(la_ring, range);
+			break;
+		case LA_PIECE_ADVISE:
+			la_file_advise(la_smgropen(range->target->locator),
+						   range->target->fork, range->first, range->nblocks);
+			break;
+		case LA_PIECE_PAGE_IN:
+			la_smgr_read(la_smgropen(range->target->locator),
+						 range->target->fork, range->first, range->nblocks,
+						 la_nowhere);
+			break;
+	}
 }
 
 /*
@@ -257,7 +279,7 @@ la_do_piece(LaPiece *piece)
 		la_count(&la_worker->counters.errors, 1);
 		/* Of an index, or without a lock, the file may be gone by now. */
 		if (!target->is_watched &&
-			((!target->is_index && !piece->advise) ||
+			((!target->is_index && piece->task == LA_PIECE_READ) ||
 			 la_owner_is_valid(piece->range.owner)))
 			la_log_failure(piece);
 	}
@@ -359,6 +381,33 @@ la_read_request(const LaOwnerRef *ref, const LaTarget *target,
 }
 
 /*
+ * Read a request's blocks to nowhere, while they are wanted.
+ */
+static void
+la_page_in_request(const LaOwnerRef *ref, const LaTarget *target,
+				   const LaRequest *request)
+{
+	int			done = 0;
+
+	while (done < request->nblocks && la_is_wanted(ref))
+	{
+		int			passed = la_blocks_passed(target, request);
+		LaPiece		piece = {
+			.range = {.owner = ref, .target = target},
+			.task = LA_PIECE_PAGE_IN
+		};
+
+		done = Max(done, passed);
+		piece.range.first = request->first + done;
+		piece.range.nblocks = Min(request->nblocks - done, LA_SMGR_READ_MAX);
+		if (piece.range.nblocks > 0 && !la_do_piece(&piece))
+			break;
+		done += piece.range.nblocks;
+		CHECK_FOR_INTERRUPTS();
+	}
+}
+
+/*
  * Serve a request, if it is still wanted.
  */
 static void
@@ -373,6 +422,8 @@ la_serve(const LaRequest *request)
 		la_count(&counters->stale, 1);
 	else if (la_blocks_passed(&target, request) == request->nblocks)
 		la_count(&counters->passed, request->nblocks);
+	else if (target.page_in)
+		la_page_in_request(&ref, &target, request);
 	else if (la_damage_is_accepted() || target.advise_only)
 		 /* advised only, see the file header */ ;
 	else if (!la_target_lock(&target))
@@ -406,13 +457,13 @@ la_advise_request(const LaRequest *request)
 			.first = request->first,
 			.nblocks = request->nblocks,
 		},
-		.advise = true
+		.task = LA_PIECE_ADVISE
 	};
 	const bool	needs_lock = target.is_watched && !target.advise_only &&
 		!target.is_exact;
 
 	pg_read_barrier();
-	if (!la_may_advise() || !la_owner_is_valid(&ref) ||
+	if (target.page_in || !la_may_advise() || !la_owner_is_valid(&ref) ||
 		la_blocks_passed(&target, request) == request->nblocks)
 		return;
 	if (needs_lock && !la_target_lock(&target))
@@ -443,6 +494,13 @@ la_worker_configure(void)
 	int64		most_kb = (int64) NBuffers * (BLCKSZ / 1024) / LA_RINGS_DIVISOR;
 	int			kb = Min(la_ring_size, most_kb) / la_service->nworkers;
 
+	/* From 16 on the storage manager insists on this alignment. */
+	if (la_nowhere == NULL)
+		la_nowhere = (char *)
+			TYPEALIGN(LA_IO_ALIGNMENT,
+					  MemoryContextAlloc(TopMemoryContext,
+										 LA_SMGR_READ_MAX * BLCKSZ +
+										 LA_IO_ALIGNMENT));
 	la_ring = la_ring_resize(la_ring, TopMemoryContext, kb);
 	pg_atomic_write_u32(&la_worker->ring_blocks, la_ring_blocks(la_ring));
 }

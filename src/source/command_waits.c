@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * command_waits.c
- *	  Does another process wait for its reads?
+ *	  Does another process wait for its reads, or have storage read?
  *
  * A command that is watched is found with the wait event of a read again and
  * again.  That covers copying what the kernel has read ahead, where there is
@@ -21,6 +21,12 @@
  * LA_LEAST_LOOKS found it so, or half of LA_FEW_LOOKS; half of them in any case
  * if its state was unknown.  It is given now and then, not at each look: in the
  * end chance would have its way.
+ *
+ * One that hardly waits may have the kernel's read-ahead to thank for that, or
+ * the page cache.  Linux counts what a process has read, and what storage was
+ * made to read for it (/proc/<pid>/io): where the second is half of the first,
+ * it is the read-ahead.  Not every file system counts; of one that does not
+ * all seems to come from the page cache.
  *
  * Copyright (c) 2026, the pg_lookahead authors
  *
@@ -46,6 +52,13 @@
 
 /* It is looked at twice as seldom after each verdict that it does not wait. */
 #define LA_SELDOM_LOOK_MS	200L
+
+/*
+ * Bytes read by which it is judged where they come from: a few pieces of
+ * read-ahead at the least, and not all that was ever read.
+ */
+#define LA_JUDGED_FROM		(1024 * 1024)
+#define LA_JUDGED_UNTIL		(16 * 1024 * 1024)
 
 /*
  * Does a process wait for a read at this moment?  One that copies what the
@@ -188,4 +201,29 @@ la_waits_look(LaCommandWaits *waits, int pid, bool whole_group)
 			waits->look_ms = Min(waits->look_ms * 2, LA_SELDOM_LOOK_MS);
 	}
 	return waits->verdict;
+}
+
+/*
+ * Does half of what a process reads, or more, come from storage?
+ */
+bool
+la_reads_storage(LaCommandWaits *waits, int pid)
+{
+	LaProcessReads now;
+	int64		asked;
+
+	if (!la_process_reads(pid, &now))
+		return false;
+	asked = now.asked - waits->from.asked;
+	if (waits->is_counted && asked < LA_JUDGED_FROM)
+		return false;
+	if (waits->is_counted &&
+		now.from_storage - waits->from.from_storage >= asked / 2)
+		return true;
+	if (!waits->is_counted || asked >= LA_JUDGED_UNTIL)
+	{
+		waits->from = now;
+		waits->is_counted = true;
+	}
+	return false;
 }

@@ -53,24 +53,35 @@
  * advises the kernel of it a few blocks ahead by itself (14 and later).  That
  * is left alone, unless the sample is the table.
  *
- * When.  A command is followed once it is found waiting for reads a quarter of
- * the time (command_waits.c).  Where the kernel's own read-ahead keeps up there
- * is nothing to gain.  A process that has pg_lookahead.enabled off says so in
- * shared memory (resolver.c) and is left alone.
+ * What they have read.  The kernel is advised, whatever the method: to copy
+ * into shared buffers costs the command less than to find there what another
+ * processor has copied.  With direct I/O, or where the kernel takes no advice,
+ * the workers read into shared buffers.  In front of a VACUUM that does not
+ * wait one of them reads the file to nowhere; see below.
  *
- * What they have read.  VACUUM needs a page that nobody else has pinned, and
- * leaves one unpruned if it does not get that at once; a worker that has just
- * read the page would be in its way.  So for VACUUM the kernel is advised,
- * whatever the method, and blocks are read into shared buffers only with direct
- * I/O, where they must be.  Workers then look at VACUUM's own counter before
- * each read and keep at a distance that VACUUM does not cross while they read
- * (LA_LEAST_MARGIN, of blocks that it visits: it jumps over others), unless one
- * of them gets no processor meanwhile.  The validation of an index wants its
- * leaf pages to itself as well, and waits for them: it is treated the same.  So
- * is VACUUM in indexes, but there the distance is from where the watcher has
- * seen it last.
+ * VACUUM needs a page that nobody else has pinned, and leaves one unpruned if
+ * it does not get that at once; a worker that has just read the page would be
+ * in its way.  Workers look at VACUUM's own counter before each read and keep
+ * at a distance that VACUUM does not cross while they read (LA_LEAST_MARGIN, of
+ * blocks that it visits: it jumps over others), unless one of them gets no
+ * processor meanwhile.  The validation of an index wants its leaf pages to
+ * itself as well, and waits for them: it is treated the same.  So is VACUUM in
+ * indexes, but there the distance is from where the watcher has seen it last.
  * CLUSTER and VACUUM FULL let nobody else lock the table: advice, or nothing.
- * All others are read into shared buffers.
+ *
+ * When.  A command is followed once it is found waiting for reads a quarter of
+ * the time (command_waits.c).  One that reads alone, and for which the kernel
+ * is advised, need not wait: it is followed if what it reads is from storage.
+ * The kernel's read-ahead is work of the command then, and with advice a
+ * worker's.  Several processes have a read-ahead each, and where that reaches
+ * far they are faster with it.  A process that has pg_lookahead.enabled off
+ * says so in shared memory (resolver.c) and is left alone.
+ *
+ * For advice Linux takes single pages, and large ones for its read-ahead.
+ * VACUUM writes what it has read, and to write single pages costs more than it
+ * is spared.  So a worker reads the file in front of it, for the sake of the
+ * kernel's read-ahead of that worker.  If VACUUM waits all the same, the worker
+ * does, too, and the kernel is advised from then on.
  *
  * Safety.  The watcher holds no lock while a command is followed, so its owners
  * promise less than those of a scan (owner.c).  What may happen:
@@ -239,49 +250,34 @@ static uint64 la_turn = 0;
 static bool
 la_choose_method(LaTarget *target, LaScanKind kind)
 {
-	const bool	is_advised = la_may_advise();
-
 	target->is_watched = true;
-	target->advise_only = false;
-	switch ((LaMethodId) la_method)
-	{
-		case LA_METHOD_NONE:
-			return false;
-		case LA_METHOD_ADVICE:
-			target->advise_only = is_advised;
-			break;
-		case LA_METHOD_AUTO:
-		case LA_METHOD_AIO:
-		case LA_METHOD_WORKER:
-			break;
-	}
-	/* What VACUUM leaves out is in a page that must not be read then. */
-	if (la_damage_is_accepted() &&
-		(kind == LA_SCAN_VACUUM || kind == LA_SCAN_VACUUM_DEAD ||
-		 kind == LA_SCAN_VACUUM_INDEXES))
+	target->advise_only = la_may_advise();
+	if (la_method == LA_METHOD_NONE)
 		return false;
+	if (target->advise_only)
+		return true;
+
 	switch (kind)
 	{
 		case LA_SCAN_REWRITE:
-			target->advise_only = true;
-			return is_advised;
+			return false;
 		case LA_SCAN_VACUUM:
 		case LA_SCAN_VACUUM_INDEXES:
-		case LA_SCAN_VALIDATE_INDEX:
-			/* Where there is a page cache, no method is worth a page left. */
-			target->advise_only = is_advised;
-			if (is_advised)
-				return true;
-			target->margin = Min(la_owner_share(),
-								 LA_PURSUIT_MAX_AHEAD) / 2;
-			return target->margin >= LA_LEAST_MARGIN;
 		case LA_SCAN_VACUUM_DEAD:
-			if (is_advised && la_method != LA_METHOD_WORKER)
-				target->advise_only = true;
-			return true;
+			/* What it leaves out is in a page that must not be read then. */
+			if (la_damage_is_accepted())
+				return false;
+			break;
 		default:
-			return true;
+			break;
 	}
+	if (kind == LA_SCAN_VACUUM || kind == LA_SCAN_VACUUM_INDEXES ||
+		kind == LA_SCAN_VALIDATE_INDEX)
+	{
+		target->margin = Min(la_owner_share(), LA_PURSUIT_MAX_AHEAD) / 2;
+		return target->margin >= LA_LEAST_MARGIN;
+	}
+	return true;
 }
 
 /*
@@ -528,7 +524,7 @@ la_scan_close(LaCommand *command, bool is_over)
  * Begin to follow a scan.
  */
 static void
-la_scan_open(LaCommand *command, const LaSight *sight)
+la_scan_open(LaCommand *command, const LaSight *sight, bool waits)
 {
 	LaTarget	target = command->files.target;
 	const bool	is_dead = sight->kind == LA_SCAN_VACUUM_DEAD;
@@ -540,6 +536,7 @@ la_scan_open(LaCommand *command, const LaSight *sight)
 		command->is_given_up = true;
 		return;
 	}
+	target.page_in = is_vacuum && target.advise_only && !waits;
 	if (!la_find_start(command, sight))
 		return;
 	if (counter >= 0)
@@ -611,6 +608,39 @@ la_indexes_follow(LaCommand *command)
 }
 
 /*
+ * Is the kernel's read-ahead work that another process could do?
+ */
+static bool
+la_is_read_ahead(LaCommand *command)
+{
+	return la_may_advise() &&
+		!la_has_parallel_workers(&command->waits, command->pid) &&
+		la_reads_storage(&command->waits, command->pid);
+}
+
+/*
+ * Does the command wait?  Not asked any more once the kernel is advised for it.
+ */
+static void
+la_scan_look(LaCommand *command)
+{
+	bool		waits = la_waits_look(&command->waits, command->pid, false);
+
+	if (!command->is_open)
+	{
+		if (waits || la_is_read_ahead(command))
+			la_scan_open(command, &command->sight, waits);
+	}
+	else if (waits)
+	{
+		/* Who reads for it waits as much: have more read at a time. */
+		command->pursuit.target.page_in = false;
+		la_pursuit_reopen(&command->pursuit,
+						  la_command_position(command, &command->sight));
+	}
+}
+
+/*
  * Follow the scan.  Runs under la_guard_run().
  */
 static void
@@ -625,9 +655,8 @@ la_scan_follow(void *arg)
 		la_indexes_follow(command);
 		return;
 	}
-	if (!command->is_open &&
-		la_waits_look(&command->waits, command->pid, false))
-		la_scan_open(command, sight);
+	if (!command->is_open || command->pursuit.target.page_in)
+		la_scan_look(command);
 	if (!command->is_open)
 		return;
 
@@ -640,15 +669,7 @@ la_scan_follow(void *arg)
 	}
 	if (sight->kind == LA_SCAN_VACUUM &&
 		!la_vm_check(&command->runs, (BlockNumber) position))
-	{
-		LaTarget	target = command->pursuit.target;
-
-		la_pursuit_close(&command->pursuit);
-		la_pursuit_open(&command->pursuit, &target, command->pid, 0,
-						command->nblocks, position);
-		command->pursuit.wanted = la_vm_next;
-		command->pursuit.wanted_arg = &command->runs;
-	}
+		la_pursuit_reopen(&command->pursuit, position);
 	if (sight->kind == LA_SCAN_VACUUM_DEAD)
 		la_check_visits(command, position);
 	if (command->is_given_up)
@@ -850,6 +871,8 @@ la_command_look_us(const LaCommand *command)
 	const LaSight *sight = &command->sight;
 	int64		look_us;
 
+	if (command->is_open && command->pursuit.target.page_in)
+		return Min(command->pursuit.look_us, command->waits.look_ms * 1000);
 	if (command->is_open)
 		return command->pursuit.look_us;
 	if (command->passes != NULL)
@@ -871,7 +894,7 @@ la_command_look_us(const LaCommand *command)
 			return LA_EAGER_LOOK_MS * 1000;
 		case LA_COMMAND_KNOWN:
 			/* Where it is, is seen only while it moves. */
-			return sight->kind == LA_SCAN_COPY && command->waits.verdict ?
+			return sight->kind == LA_SCAN_COPY && command->is_estimated ?
 				LA_MAX_LOOK_US : command->waits.look_ms * 1000;
 	}
 	return LA_IDLE_LOOK_MS * 1000;

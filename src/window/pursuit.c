@@ -397,6 +397,26 @@ la_pursuit_advance(LaPursuit *pursuit, uint64 position)
 }
 
 /*
+ * What was asked for is of no use, or asked for in another way from now on: go
+ * back to where the scan is.
+ */
+void
+la_pursuit_reopen(LaPursuit *pursuit, uint64 position)
+{
+	const LaTarget target = pursuit->target;
+	const BlockNumber end = pursuit->end;
+	const LaWanted wanted = pursuit->wanted;
+	void	   *const wanted_arg = pursuit->wanted_arg;
+
+	la_pursuit_close(pursuit);
+	la_pursuit_open(pursuit, &target, pursuit->pid, pursuit->start,
+					pursuit->nblocks, position);
+	pursuit->end = end;
+	pursuit->wanted = wanted;
+	pursuit->wanted_arg = wanted_arg;
+}
+
+/*
  * The scan has ended, or is to be left alone.  Counts what it did not come to.
  */
 void

@@ -100,10 +100,11 @@ la_cpu_ns(void)
 }
 
 /* As much as we read of a file of the kernel's. */
-#define LA_KERNEL_LINE	128
+#define LA_KERNEL_LINE	256
 
 /*
- * The beginning of a file of the kernel's.  Returns false if there is none.
+ * The beginning of a file of the kernel's.  Returns false if there is none, or
+ * it is nothing that this process may see.
  * Costs three system calls.
  */
 static bool
@@ -149,27 +150,55 @@ la_kernel_number(const char *path, int skip)
 }
 
 /*
- * Does another process sleep, in a system call or the like, at this moment?
- * Unknown if /proc is that of another space of process numbers.
+ * The beginning of what /proc has of this name for another process.  Returns
+ * false if there is none, or if /proc is that of another space of process
+ * numbers.
  */
-LaSleep
-la_process_sleeps(int pid)
+static bool
+la_process_line(int pid, const char *name, char *line)
 {
 	static int	own_pid = 0;	/* that it was asked for, ... */
 	static bool is_ours;		/* ... and whether it names our processes */
 	char		path[64];
-	char		line[LA_KERNEL_LINE];
-	char	   *state;
 
 	if (own_pid != MyProcPid)
 	{
 		is_ours = la_kernel_number("/proc/self/stat", 0) == MyProcPid;
 		own_pid = MyProcPid;
 	}
-	if (!is_ours)
-		return LA_SLEEP_UNKNOWN;
-	snprintf(path, sizeof(path), "/proc/%d/stat", pid);
-	if (!la_kernel_line(path, line))
+	snprintf(path, sizeof(path), "/proc/%d/%s", pid, name);
+	return is_ours && la_kernel_line(path, line);
+}
+
+/*
+ * What another process has read.  Returns false if that is not known.
+ */
+bool
+la_process_reads(int pid, LaProcessReads *reads)
+{
+	char		text[LA_KERNEL_LINE];
+	const char *from_storage;
+
+	if (!la_process_line(pid, "io", text))
+		return false;
+	from_storage = strstr(text, "\nread_bytes: ");
+	if (from_storage == NULL ||
+		sscanf(text, "rchar: " INT64_FORMAT, &reads->asked) != 1)
+		return false;
+	return sscanf(from_storage, " read_bytes: " INT64_FORMAT,
+				  &reads->from_storage) == 1;
+}
+
+/*
+ * Does another process sleep, in a system call or the like, at this moment?
+ */
+LaSleep
+la_process_sleeps(int pid)
+{
+	char		line[LA_KERNEL_LINE];
+	char	   *state;
+
+	if (!la_process_line(pid, "stat", line))
 		return LA_SLEEP_UNKNOWN;
 
 	/* "123 (postgres) R ..." */

@@ -69,6 +69,13 @@ typedef enum LaSleep
 	LA_SLEEP_YES,
 } LaSleep;
 
+/* What a process has read since it began, in bytes. */
+typedef struct LaProcessReads
+{
+	int64		asked;			/* by system calls */
+	int64		from_storage;	/* and for that, and ahead of it */
+} LaProcessReads;
+
 extern bool la_time_measure(LaTimeMeter *meter, uint64 position,
 							uint64 length, LaTimes *spent);
 extern void la_time_look_around(LaTimeMeter *meter);
@@ -80,6 +87,7 @@ extern void la_usage(LaUsage *usage);
 extern long la_sleeps(void);
 extern bool la_has_slept(void);
 extern LaSleep la_process_sleeps(int pid);
+extern bool la_process_reads(int pid, LaProcessReads *reads);
 extern int64 la_cpu_ns(void);
 extern int64 la_busy_ns(void);
 extern int64 la_wall_ns(void);

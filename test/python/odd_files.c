@@ -4,6 +4,9 @@
  *	  file that LA_FAILING_WRITES names exists, and take a millisecond more while
  *	  the one that LA_SLOW_WRITES names does.  Single pages are left alone.
  *
+ *	  While there is the one that LA_SLOW_READS names, reads of pages of a table
+ *	  take two milliseconds more.
+ *
  *	  While there is the one that LA_NO_ALLOCATION names fallocate() cannot
  *	  allocate, and while there is that of LA_SLOW_ZEROS writes from several
  *	  places in memory take 5 milliseconds more.
@@ -77,6 +80,23 @@ name(int fd, const struct iovec *iov, int count, offset_type offset) \
 		usleep(5000); \
 	return next(fd, iov, count, offset); \
 }
+
+#define PREAD(name, offset_type) \
+ssize_t \
+name(int fd, void *data, size_t length, offset_type offset) \
+{ \
+	static ssize_t (*next) (int, void *, size_t, offset_type); \
+\
+	if (next == NULL) \
+		next = (ssize_t (*) (int, void *, size_t, offset_type)) \
+			dlsym(RTLD_NEXT, #name); \
+	if (length >= PAGE && is_odd("LA_SLOW_READS", fd, length + 1)) \
+		usleep(2000); \
+	return next(fd, data, length, offset); \
+}
+
+PREAD(pread, off_t)
+PREAD(pread64, off64_t)
 
 PWRITEV(pwritev, off_t)
 PWRITEV(pwritev64, off64_t)

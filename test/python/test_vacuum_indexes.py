@@ -204,6 +204,7 @@ def test_those_that_wait_are_followed(
     try:
         create(connection, "made", "spgist")
         settings(connection, track_io_timing="on")
+        quiet = []
         for turn in range(13, 19):
             make_dead(connection, turn)
             value(connection, "SELECT sum(length(filler)) FROM maintained")
@@ -212,10 +213,12 @@ def test_those_that_wait_are_followed(
             waited = read_seconds(connection) - before
             took = time.monotonic() - began
             # What is in the page cache need not stay there.
-            is_quiet = waited < min(took * QUIET_SHARE, QUIET_SECONDS)
-            if is_quiet:
-                assert asked == -1
+            if waited < min(took * QUIET_SHARE, QUIET_SECONDS):
+                quiet.append(asked)
+            # A single wait may have been seen twice.
+            if -1 in quiet:
                 break
+        assert not quiet or -1 in quiet
         settings(connection, vacuum_cost_delay="0")
         vacuumed(connection, slow_cluster, {"made": 500, "maintained": 500})
         for _ in range(5):
@@ -226,7 +229,7 @@ def test_those_that_wait_are_followed(
             if asked > BLOCKS / 4:
                 break
         assert asked > BLOCKS / 4
-        if not is_quiet:
+        if not quiet:
             pytest.skip(f"reads took {waited:.2f} of {took:.2f} s: the page cache keeps nothing")
     finally:
         connection.execute("ALTER TABLE maintained SET TABLESPACE pg_default")
