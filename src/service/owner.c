@@ -83,18 +83,13 @@ la_has_key(const LaOwner *owner, const LaTarget *target, uint64 key)
 void
 la_owner_target_of(LaTarget *target, Relation rel, ForkNumber fork)
 {
+	memset(target, 0, sizeof(*target));
 	target->dbid = rel->rd_lockInfo.lockRelId.dbId;
 	target->relid = RelationGetRelid(rel);
 	target->locator = *la_rel_locator(rel);
 	target->fork = fork;
 	target->persistence = rel->rd_rel->relpersistence;
-	target->advise_only = false;
-	target->is_watched = false;
-	target->is_exact = false;
 	target->is_index = rel->rd_rel->relkind == RELKIND_INDEX;
-	target->live = NULL;
-	target->margin = 0;
-	target->most_ahead = 0;
 }
 
 /*
@@ -218,6 +213,7 @@ la_owner_begin(LaOwnerRef *ref, const LaTarget *target, uint64 key,
 	bool		has_share;
 	bool		is_ambiguous;
 
+	Assert(!target->page_in || (target->is_watched && target->advise_only));
 	if (!la_owner_may_ask(ref))
 		return false;
 	if (la_nbegun >= LA_MAX_OWNERS)

@@ -59,7 +59,8 @@
 
 /*
  * Neighbouring blocks go to one worker up to this many, so that it can read
- * them in large pieces; the next ones go to the next worker.
+ * them in large pieces; the next ones go to the next worker.  What is paged in
+ * goes to one.
  */
 #define LA_STRIPE_BLOCKS		128
 
@@ -75,6 +76,7 @@ typedef struct LaTarget
 	bool		page_in;		/* advise_only, and no advice either: the file
 								 * is read, past shared buffers */
 	bool		is_watched;		/* for another process: see maintenance.c */
+	bool		no_lock;		/* watched, advise_only: nor is it locked */
 	bool		is_exact;		/* watched: as large as the process says */
 	bool		is_index;		/* may be dropped under a worker's lock */
 	const volatile int64 *live; /* where that process is by now, or NULL */
@@ -146,7 +148,8 @@ typedef struct LaRequest
 typedef struct LaWorkerCounters
 {
 	pg_atomic_uint64 requests;	/* asked for; by those who ask */
-	pg_atomic_uint64 dropped;	/* no room in the queue; by those who ask */
+	pg_atomic_uint64 dropped;	/* no room in the queue; by those who ask, and
+								 * what was to be paged in by the worker */
 	pg_atomic_uint64 merged;	/* joined to one before; by those who ask */
 	pg_atomic_uint64 asked;		/* blocks of those accepted; by those who ask */
 	pg_atomic_uint64 done;		/* served, or found useless */

@@ -42,7 +42,8 @@
  *	  reports (is_exact).  If the command must not be disturbed (advise_only),
  *	  the kernel is advised and that is all.  Or the file is read past shared
  *	  buffers (page_in), so that the kernel reads ahead of this process instead
- *	  of the command's, and finds the pages for it here.
+ *	  of the command's, and finds the pages for it here.  That comes last, a
+ *	  request at a time, when there is none that somebody waits for.
  *	- Other tables are pushed out of shared buffers.  All goes through a ring
  *	  of the worker's own; owner.c sees to it that no sequential scan asks for
  *	  more than fits.
@@ -89,6 +90,14 @@
 
 /* The rings of all workers are at most this fraction of shared buffers. */
 #define LA_RINGS_DIVISOR	2
+
+/* Requests that were taken, the oldest first. */
+typedef struct LaPending
+{
+	LaRequest	requests[LA_MAX_PENDING];
+	int			first;
+	int			n;
+} LaPending;
 
 typedef enum LaPieceTask
 {
@@ -397,7 +406,11 @@ la_page_in_request(const LaOwnerRef *ref, const LaTarget *target,
 			.task = LA_PIECE_PAGE_IN
 		};
 
-		done = Max(done, passed);
+		if (passed > done)
+		{
+			la_count(&la_worker->counters.passed, passed - done);
+			done = passed;
+		}
 		piece.range.first = request->first + done;
 		piece.range.nblocks = Min(request->nblocks - done, LA_SMGR_READ_MAX);
 		if (piece.range.nblocks > 0 && !la_do_piece(&piece))
@@ -422,10 +435,12 @@ la_serve(const LaRequest *request)
 		la_count(&counters->stale, 1);
 	else if (la_blocks_passed(&target, request) == request->nblocks)
 		la_count(&counters->passed, request->nblocks);
+	else if (la_damage_is_accepted())
+		 /* advised only, see the file header */ ;
 	else if (target.page_in)
 		la_page_in_request(&ref, &target, request);
-	else if (la_damage_is_accepted() || target.advise_only)
-		 /* advised only, see the file header */ ;
+	else if (target.advise_only)
+		 /* so it was */ ;
 	else if (!la_target_lock(&target))
 		la_count(&counters->locked, 1);
 	else
@@ -459,11 +474,11 @@ la_advise_request(const LaRequest *request)
 		},
 		.task = LA_PIECE_ADVISE
 	};
-	const bool	needs_lock = target.is_watched && !target.advise_only &&
+	const bool	needs_lock = target.is_watched && !target.no_lock &&
 		!target.is_exact;
 
 	pg_read_barrier();
-	if (target.page_in || !la_may_advise() || !la_owner_is_valid(&ref) ||
+	if (!la_may_advise() || !la_owner_is_valid(&ref) ||
 		la_blocks_passed(&target, request) == request->nblocks)
 		return;
 	if (needs_lock && !la_target_lock(&target))
@@ -471,6 +486,50 @@ la_advise_request(const LaRequest *request)
 	(void) la_do_piece(&piece);
 	if (needs_lock)
 		la_target_unlock(&target);
+}
+
+/* -------------------------------------------------------------------------
+ * Requests that were taken
+ * -------------------------------------------------------------------------
+ */
+
+/*
+ * Is a request one that nobody waits for, and that takes this process as long
+ * as the device?
+ */
+static bool
+la_is_paged_in(const LaRequest *request)
+{
+	return la_service->owners[request->owner].target.page_in;
+}
+
+/*
+ * Take the oldest request; false if there is none.
+ */
+static bool
+la_pending_take(LaPending *pending, LaRequest *request)
+{
+	if (pending->n == 0)
+		return false;
+	*request = pending->requests[pending->first];
+	pending->first = (pending->first + 1) % LA_MAX_PENDING;
+	pending->n--;
+	return true;
+}
+
+/*
+ * Add a request.  If there is no room the oldest goes, which its owner will
+ * come to first.
+ */
+static void
+la_pending_add(LaPending *pending, const LaRequest *request)
+{
+	LaRequest	oldest;
+
+	if (pending->n == LA_MAX_PENDING && la_pending_take(pending, &oldest))
+		pg_atomic_fetch_add_u64(&la_worker->counters.dropped, 1);
+	pending->requests[(pending->first + pending->n++) % LA_MAX_PENDING] =
+		*request;
 }
 
 /* -------------------------------------------------------------------------
@@ -560,9 +619,9 @@ la_worker_sleep(void)
 void
 la_io_worker_main(Datum arg)
 {
-	LaRequest	pending[LA_MAX_PENDING];
-	int			npending = 0;
-	int			first = 0;
+	static LaPending pending;
+	static LaPending aside;
+	LaRequest	request;
 	MemoryContext context;
 
 	pqsignal(SIGHUP, SignalHandlerForConfigReload);
@@ -595,25 +654,25 @@ la_io_worker_main(Datum arg)
 		}
 		AcceptInvalidationMessages();
 
-		while (npending < LA_MAX_PENDING)
+		while (pending.n < LA_MAX_PENDING &&
+			   la_queue_take(la_worker, &request))
 		{
-			LaRequest  *request =
-				&pending[(first + npending) % LA_MAX_PENDING];
-
-			if (!la_queue_take(la_worker, request))
-				break;
-			la_advise_request(request);
-			npending++;
+			if (la_is_paged_in(&request))
+				la_pending_add(&aside, &request);
+			else
+			{
+				la_advise_request(&request);
+				la_pending_add(&pending, &request);
+			}
 		}
-		if (npending == 0)
+		if (!la_pending_take(&pending, &request) &&
+			!la_pending_take(&aside, &request))
 		{
 			la_worker_sleep();
 			continue;
 		}
-		la_serve(&pending[first]);
+		la_serve(&request);
 		MemoryContextReset(context);
-		first = (first + 1) % LA_MAX_PENDING;
-		npending--;
 		(void) la_status_turn(la_worker);
 		if (la_now_us() - la_tidied_us >= LA_TIDY_US)
 			la_worker_tidy(false);

@@ -25,7 +25,7 @@
  * One that hardly waits may have the kernel's read-ahead to thank for that, or
  * the page cache.  Linux counts what a process has read, and what storage was
  * made to read for it (/proc/<pid>/io): where the second is half of the first,
- * it is the read-ahead.  Not every file system counts; of one that does not
+ * it is the read-ahead.  Not every file system counts, nor every kernel; then
  * all seems to come from the page cache.
  *
  * Copyright (c) 2026, the pg_lookahead authors
@@ -57,7 +57,7 @@
  * Bytes read by which it is judged where they come from: a few pieces of
  * read-ahead at the least, and not all that was ever read.
  */
-#define LA_JUDGED_FROM		(1024 * 1024)
+#define LA_JUDGED_FROM		(2 * 1024 * 1024)
 #define LA_JUDGED_UNTIL		(16 * 1024 * 1024)
 
 /*

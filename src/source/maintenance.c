@@ -71,7 +71,8 @@
  *
  * When.  A command is followed once it is found waiting for reads a quarter of
  * the time (command_waits.c).  One that reads alone, and for which the kernel
- * is advised, need not wait: it is followed if what it reads is from storage.
+ * is advised, need not wait: it is followed if what it reads is from storage,
+ * for 256 MB, and then judged anew.
  * The kernel's read-ahead is work of the command then, and with advice a
  * worker's.  Several processes have a read-ahead each, and where that reaches
  * far they are faster with it.  A process that has pg_lookahead.enabled off
@@ -162,6 +163,9 @@
  */
 #define LA_LEAST_MARGIN		(4 * 1024 * 1024 / BLCKSZ)
 
+/* What is followed for what storage reads is judged anew after so much. */
+#define LA_JUDGE_AGAIN		(256 * 1024 * 1024 / BLCKSZ)
+
 /* Looks after which the start of a scan is given up. */
 #define LA_MAX_START_LOOKS	500
 
@@ -226,7 +230,10 @@ typedef struct LaCommand
 	BlockNumber location;		/* of synchronized scans then */
 	int64		done;			/* blocks done then */
 	bool		is_from_zero;	/* it was seen where it would be from block 0 */
-	LaCommandWaits waits;		/* before it is followed */
+	LaCommandWaits waits;		/* before it is followed because it waits */
+	bool		is_wanted;		/* there was something to gain */
+	bool		by_reads;		/* and it does not wait, but has storage read */
+	uint64		judge_at;		/* by_reads: until it has come here */
 	int			visits;			/* second pass: blocks checked, ... */
 	int			visited;		/* ... and blocks that it had been to */
 	LaPursuit	pursuit;
@@ -254,30 +261,30 @@ la_choose_method(LaTarget *target, LaScanKind kind)
 	target->advise_only = la_may_advise();
 	if (la_method == LA_METHOD_NONE)
 		return false;
-	if (target->advise_only)
-		return true;
-
 	switch (kind)
 	{
 		case LA_SCAN_REWRITE:
-			return false;
+			target->no_lock = true;
+			return target->advise_only;
 		case LA_SCAN_VACUUM:
 		case LA_SCAN_VACUUM_INDEXES:
-		case LA_SCAN_VACUUM_DEAD:
-			/* What it leaves out is in a page that must not be read then. */
 			if (la_damage_is_accepted())
 				return false;
-			break;
+			/* FALLTHROUGH */
+		case LA_SCAN_VALIDATE_INDEX:
+			target->no_lock = true;
+			if (target->advise_only)
+				return true;
+			target->margin = Min(la_owner_share(),
+								 LA_PURSUIT_MAX_AHEAD) / 2;
+			return target->margin >= LA_LEAST_MARGIN;
+		case LA_SCAN_VACUUM_DEAD:
+			target->no_lock = true;
+			/* What VACUUM leaves out is in a page that must not be read. */
+			return !la_damage_is_accepted();
 		default:
-			break;
+			return true;
 	}
-	if (kind == LA_SCAN_VACUUM || kind == LA_SCAN_VACUUM_INDEXES ||
-		kind == LA_SCAN_VALIDATE_INDEX)
-	{
-		target->margin = Min(la_owner_share(), LA_PURSUIT_MAX_AHEAD) / 2;
-		return target->margin >= LA_LEAST_MARGIN;
-	}
-	return true;
 }
 
 /*
@@ -524,7 +531,7 @@ la_scan_close(LaCommand *command, bool is_over)
  * Begin to follow a scan.
  */
 static void
-la_scan_open(LaCommand *command, const LaSight *sight, bool waits)
+la_scan_open(LaCommand *command, const LaSight *sight)
 {
 	LaTarget	target = command->files.target;
 	const bool	is_dead = sight->kind == LA_SCAN_VACUUM_DEAD;
@@ -536,7 +543,7 @@ la_scan_open(LaCommand *command, const LaSight *sight, bool waits)
 		command->is_given_up = true;
 		return;
 	}
-	target.page_in = is_vacuum && target.advise_only && !waits;
+	target.page_in = is_vacuum && command->by_reads;
 	if (!la_find_start(command, sight))
 		return;
 	if (counter >= 0)
@@ -567,6 +574,11 @@ la_scan_open(LaCommand *command, const LaSight *sight, bool waits)
 		command->pursuit.end = (BlockNumber) Min(sight->end,
 												 (int64) command->nblocks);
 	command->is_open = true;
+	if (command->by_reads)
+	{
+		la_waits_begin(&command->waits);
+		command->judge_at = command->pursuit.position + LA_JUDGE_AGAIN;
+	}
 	elog(DEBUG1, "following process %d on relation %u, start block %u, position %u",
 		 command->pid, command->relid, command->start,
 		 (BlockNumber) command->pursuit.position);
@@ -619,24 +631,36 @@ la_is_read_ahead(LaCommand *command)
 }
 
 /*
- * Does the command wait?  Not asked any more once the kernel is advised for it.
+ * Is there something to gain for the command's scan?  Not asked any more once
+ * it is followed because it waits.
  */
 static void
 la_scan_look(LaCommand *command)
 {
-	bool		waits = la_waits_look(&command->waits, command->pid, false);
+	const LaSight *sight = &command->sight;
+	const bool	waits = la_waits_look(&command->waits, command->pid, false);
 
 	if (!command->is_open)
 	{
-		if (waits || la_is_read_ahead(command))
-			la_scan_open(command, &command->sight, waits);
+		command->by_reads = !waits && la_is_read_ahead(command);
+		command->is_wanted = waits || command->by_reads;
+		if (command->is_wanted)
+			la_scan_open(command, sight);
 	}
 	else if (waits)
 	{
 		/* Who reads for it waits as much: have more read at a time. */
-		command->pursuit.target.page_in = false;
-		la_pursuit_reopen(&command->pursuit,
-						  la_command_position(command, &command->sight));
+		command->by_reads = false;
+		if (command->pursuit.target.page_in)
+			la_pursuit_reopen(&command->pursuit,
+							  la_command_position(command, sight), false);
+	}
+	else if (la_command_position(command, sight) >= command->judge_at ||
+			 la_has_parallel_workers(&command->waits, command->pid))
+	{
+		/* What comes may be in the page cache, or read by several. */
+		la_scan_close(command, false);
+		la_waits_begin(&command->waits);
 	}
 }
 
@@ -655,7 +679,7 @@ la_scan_follow(void *arg)
 		la_indexes_follow(command);
 		return;
 	}
-	if (!command->is_open || command->pursuit.target.page_in)
+	if (!command->is_open || command->by_reads)
 		la_scan_look(command);
 	if (!command->is_open)
 		return;
@@ -669,7 +693,8 @@ la_scan_follow(void *arg)
 	}
 	if (sight->kind == LA_SCAN_VACUUM &&
 		!la_vm_check(&command->runs, (BlockNumber) position))
-		la_pursuit_reopen(&command->pursuit, position);
+		la_pursuit_reopen(&command->pursuit, position,
+						  command->pursuit.target.page_in);
 	if (sight->kind == LA_SCAN_VACUUM_DEAD)
 		la_check_visits(command, position);
 	if (command->is_given_up)
@@ -871,7 +896,7 @@ la_command_look_us(const LaCommand *command)
 	const LaSight *sight = &command->sight;
 	int64		look_us;
 
-	if (command->is_open && command->pursuit.target.page_in)
+	if (command->is_open && command->by_reads)
 		return Min(command->pursuit.look_us, command->waits.look_ms * 1000);
 	if (command->is_open)
 		return command->pursuit.look_us;
@@ -894,7 +919,7 @@ la_command_look_us(const LaCommand *command)
 			return LA_EAGER_LOOK_MS * 1000;
 		case LA_COMMAND_KNOWN:
 			/* Where it is, is seen only while it moves. */
-			return sight->kind == LA_SCAN_COPY && command->is_estimated ?
+			return sight->kind == LA_SCAN_COPY && command->is_wanted ?
 				LA_MAX_LOOK_US : command->waits.look_ms * 1000;
 	}
 	return LA_IDLE_LOOK_MS * 1000;

@@ -401,13 +401,14 @@ la_pursuit_advance(LaPursuit *pursuit, uint64 position)
  * back to where the scan is.
  */
 void
-la_pursuit_reopen(LaPursuit *pursuit, uint64 position)
+la_pursuit_reopen(LaPursuit *pursuit, uint64 position, bool page_in)
 {
-	const LaTarget target = pursuit->target;
+	LaTarget	target = pursuit->target;
 	const BlockNumber end = pursuit->end;
 	const LaWanted wanted = pursuit->wanted;
 	void	   *const wanted_arg = pursuit->wanted_arg;
 
+	target.page_in = page_in;
 	la_pursuit_close(pursuit);
 	la_pursuit_open(pursuit, &target, pursuit->pid, pursuit->start,
 					pursuit->nblocks, position);

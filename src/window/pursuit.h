@@ -81,7 +81,8 @@ extern void la_pursuit_open(LaPursuit *pursuit, const LaTarget *target, int pid,
 extern int	la_pursuit_passed(const LaPursuit *pursuit, uint64 position,
 							  BlockNumber *blocks, int most);
 extern void la_pursuit_advance(LaPursuit *pursuit, uint64 position);
-extern void la_pursuit_reopen(LaPursuit *pursuit, uint64 position);
+extern void la_pursuit_reopen(LaPursuit *pursuit, uint64 position,
+							  bool page_in);
 extern void la_pursuit_close(LaPursuit *pursuit);
 
 #endif							/* LA_PURSUIT_H */

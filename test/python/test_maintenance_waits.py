@@ -32,8 +32,8 @@ from support import (
     prepare,
     rows,
     script,
-    wait_for,
     value,
+    wait_for,
 )
 
 BLOCK_BYTES = 8192
@@ -92,6 +92,8 @@ def waiting(own_cluster: NewCluster, server: Server) -> Cluster:
 @pytest.fixture
 def connection(waiting: Cluster) -> Iterator[Connection]:
     with LogWatch(waiting), connect(waiting) as connection:
+        # Workers may copy for it.
+        connection.execute("SET pg_lookahead.seqscan = off")
         yield connection
 
 
@@ -100,17 +102,19 @@ def tried(
 ) -> int:
     """Run a command on a table that is in the page cache, or nowhere.
 
-    Returns how many blocks were asked for, -1 if it was not followed, the first of five times
+    Returns how many blocks were asked for, -1 if it was not followed, the second of five times
     that is as wanted, or the last: the watcher may get its processor late, what is in the page
     cache need not stay there, and storage may be busy.
     """
+    times = 0
     for _ in range(5):
         connection.execute("UPDATE maintained SET a = a WHERE a % 20 = 0")
         file = make_cold(waiting, connection)
         if not is_cold:
             file.read_bytes()
         asked = followed(connection, command)
-        if (asked > BLOCKS / 2) if is_wanted else (asked == -1):
+        times += (asked > BLOCKS / 2) if is_wanted else (asked == -1)
+        if times == 2:
             break
     return asked
 
