@@ -11,6 +11,9 @@
  *		stripe		 0		 |	   1	   |	 2
  *		worker		 0		 |	   1	   |	 0		(of two)
  *
+ * What is paged in (LaTarget) goes to one worker, whatever the stripe: it is
+ * about the kernel's read-ahead of a process that reads a file in order.
+ *
  * A piece that continues the last one in the queue, if that is its owner's, is
  * joined to it, so that a scan which asks little by little is still read in
  * large pieces when the worker comes to it.  When a queue is full the piece is
