@@ -72,11 +72,11 @@
  * When.  A command is followed once it is found waiting for reads a quarter of
  * the time (command_waits.c).  One that reads alone, and for which the kernel
  * is advised, need not wait: it is followed if what it reads is from storage,
- * for 256 MB, and then judged anew.
- * The kernel's read-ahead is work of the command then, and with advice a
- * worker's.  Several processes have a read-ahead each, and where that reaches
- * far they are faster with it.  A process that has pg_lookahead.enabled off
- * says so in shared memory (resolver.c) and is left alone.
+ * for 256 MB, and then judged anew.  The kernel's read-ahead is work of the
+ * command then, and with advice a worker's.  Several processes have a
+ * read-ahead each, and where that reaches far they are faster with it.  A
+ * process that has pg_lookahead.enabled off says so in shared memory
+ * (resolver.c) and is left alone.
  *
  * For advice Linux takes single pages, and large ones for its read-ahead.
  * VACUUM writes what it has read, and to write single pages costs more than it
