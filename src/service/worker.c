@@ -43,7 +43,7 @@
  *	  the kernel is advised and that is all.  Or the file is read past shared
  *	  buffers (page_in), so that the kernel reads ahead of this process instead
  *	  of the command's, and finds the pages for it here.  That comes last, a
- *	  request at a time, when there is none that somebody waits for.
+ *	  few blocks at a time, when there is no request that somebody waits for.
  *	- Other tables are pushed out of shared buffers.  All goes through a ring
  *	  of the worker's own; owner.c sees to it that no sequential scan asks for
  *	  more than fits.
@@ -94,10 +94,21 @@
 /* Requests that were taken, the oldest first. */
 typedef struct LaPending
 {
-	LaRequest	requests[LA_MAX_PENDING];
+	LaRequest  *requests;
+	int			size;
 	int			first;
 	int			n;
 } LaPending;
+
+/*
+ * Those that are advised and read next, and those that are paged in.  As the
+ * latter do not hold up what comes after them in the queue, all of one may have
+ * come here.
+ */
+static LaRequest la_pending_places[LA_MAX_PENDING];
+static LaPending la_pending = {la_pending_places, LA_MAX_PENDING};
+static LaRequest la_aside_places[LA_MAX_QUEUE];
+static LaPending la_aside = {la_aside_places, LA_MAX_QUEUE};
 
 typedef enum LaPieceTask
 {
@@ -137,6 +148,58 @@ la_owner_of(const LaRequest *request)
 	};
 
 	return ref;
+}
+
+/* -------------------------------------------------------------------------
+ * Requests that were taken
+ * -------------------------------------------------------------------------
+ */
+
+/*
+ * Take the oldest request; false if there is none.
+ */
+static bool
+la_pending_take(LaPending *pending, LaRequest *request)
+{
+	if (pending->n == 0)
+		return false;
+	*request = pending->requests[pending->first];
+	pending->first = (pending->first + 1) % pending->size;
+	pending->n--;
+	return true;
+}
+
+/*
+ * Add a request.  If there is no room it is dropped, as it would be by the
+ * queue.
+ */
+static void
+la_pending_add(LaPending *pending, const LaRequest *request)
+{
+	if (pending->n == pending->size)
+	{
+		pg_atomic_fetch_add_u64(&la_worker->counters.dropped, 1);
+		return;
+	}
+	pending->requests[(pending->first + pending->n++) % pending->size] =
+		*request;
+}
+
+/*
+ * Put what is left of the request that was just taken where it was.
+ */
+static void
+la_pending_give_back(LaPending *pending, const LaRequest *request, int done)
+{
+	LaRequest  *place;
+
+	Assert(pending->n < pending->size && done < request->nblocks);
+	pending->first = (pending->first + pending->size - 1) % pending->size;
+	pending->n++;
+	place = &pending->requests[pending->first];
+	*place = *request;
+	place->first += done;
+	place->nblocks -= done;
 }
 
 /* -------------------------------------------------------------------------
@@ -390,15 +453,17 @@ la_read_request(const LaOwnerRef *ref, const LaTarget *target,
 }
 
 /*
- * Read a request's blocks to nowhere, while they are wanted.
+ * Read a request's blocks to nowhere, while they are wanted, and nobody comes
+ * who may wait for others.  Returns how many are done with.
  */
-static void
+static int
 la_page_in_request(const LaOwnerRef *ref, const LaTarget *target,
 				   const LaRequest *request)
 {
 	int			done = 0;
 
-	while (done < request->nblocks && la_is_wanted(ref))
+	while (done < request->nblocks &&
+		   (done == 0 || la_queue_is_empty(la_worker)))
 	{
 		int			passed = la_blocks_passed(target, request);
 		LaPiece		piece = {
@@ -406,22 +471,32 @@ la_page_in_request(const LaOwnerRef *ref, const LaTarget *target,
 			.task = LA_PIECE_PAGE_IN
 		};
 
+		BlockNumber room;
+
+		if (!la_is_wanted(ref))
+			return request->nblocks;
 		if (passed > done)
 		{
 			la_count(&la_worker->counters.passed, passed - done);
 			done = passed;
+			continue;
 		}
+		/* One file at a time: requests that were joined may be in two. */
 		piece.range.first = request->first + done;
+		room = RELSEG_SIZE - piece.range.first % RELSEG_SIZE;
 		piece.range.nblocks = Min(request->nblocks - done, LA_SMGR_READ_MAX);
-		if (piece.range.nblocks > 0 && !la_do_piece(&piece))
-			break;
+		piece.range.nblocks = Min(piece.range.nblocks, (int) room);
+		if (!la_do_piece(&piece))
+			return request->nblocks;
 		done += piece.range.nblocks;
 		CHECK_FOR_INTERRUPTS();
 	}
+	return done;
 }
 
 /*
- * Serve a request, if it is still wanted.
+ * Serve a request, if it is still wanted.  What is left of one that was paged
+ * in is the first of those again.
  */
 static void
 la_serve(const LaRequest *request)
@@ -438,7 +513,15 @@ la_serve(const LaRequest *request)
 	else if (la_damage_is_accepted())
 		 /* advised only, see the file header */ ;
 	else if (target.page_in)
-		la_page_in_request(&ref, &target, request);
+	{
+		int			done = la_page_in_request(&ref, &target, request);
+
+		if (done < request->nblocks)
+		{
+			la_pending_give_back(&la_aside, request, done);
+			return;
+		}
+	}
 	else if (target.advise_only)
 		 /* so it was */ ;
 	else if (!la_target_lock(&target))
@@ -481,17 +564,19 @@ la_advise_request(const LaRequest *request)
 	if (!la_may_advise() || !la_owner_is_valid(&ref) ||
 		la_blocks_passed(&target, request) == request->nblocks)
 		return;
-	if (needs_lock && !la_target_lock(&target))
-		return;
-	(void) la_do_piece(&piece);
-	if (needs_lock)
+	if (!needs_lock)
+		(void) la_do_piece(&piece);
+	else if (!la_target_lock(&target))
+		la_count(&la_worker->counters.locked, 1);
+	else
+	{
+		/* As in la_serve(). */
+		AcceptInvalidationMessages();
+		if (la_owner_is_valid(&ref))
+			(void) la_do_piece(&piece);
 		la_target_unlock(&target);
+	}
 }
-
-/* -------------------------------------------------------------------------
- * Requests that were taken
- * -------------------------------------------------------------------------
- */
 
 /*
  * Is a request one that nobody waits for, and that takes this process as long
@@ -501,35 +586,6 @@ static bool
 la_is_paged_in(const LaRequest *request)
 {
 	return la_service->owners[request->owner].target.page_in;
-}
-
-/*
- * Take the oldest request; false if there is none.
- */
-static bool
-la_pending_take(LaPending *pending, LaRequest *request)
-{
-	if (pending->n == 0)
-		return false;
-	*request = pending->requests[pending->first];
-	pending->first = (pending->first + 1) % LA_MAX_PENDING;
-	pending->n--;
-	return true;
-}
-
-/*
- * Add a request.  If there is no room the oldest goes, which its owner will
- * come to first.
- */
-static void
-la_pending_add(LaPending *pending, const LaRequest *request)
-{
-	LaRequest	oldest;
-
-	if (pending->n == LA_MAX_PENDING && la_pending_take(pending, &oldest))
-		pg_atomic_fetch_add_u64(&la_worker->counters.dropped, 1);
-	pending->requests[(pending->first + pending->n++) % LA_MAX_PENDING] =
-		*request;
 }
 
 /* -------------------------------------------------------------------------
@@ -619,8 +675,6 @@ la_worker_sleep(void)
 void
 la_io_worker_main(Datum arg)
 {
-	static LaPending pending;
-	static LaPending aside;
 	LaRequest	request;
 	MemoryContext context;
 
@@ -654,19 +708,19 @@ la_io_worker_main(Datum arg)
 		}
 		AcceptInvalidationMessages();
 
-		while (pending.n < LA_MAX_PENDING &&
+		while (la_pending.n < la_pending.size &&
 			   la_queue_take(la_worker, &request))
 		{
 			if (la_is_paged_in(&request))
-				la_pending_add(&aside, &request);
+				la_pending_add(&la_aside, &request);
 			else
 			{
 				la_advise_request(&request);
-				la_pending_add(&pending, &request);
+				la_pending_add(&la_pending, &request);
 			}
 		}
-		if (!la_pending_take(&pending, &request) &&
-			!la_pending_take(&aside, &request))
+		if (!la_pending_take(&la_pending, &request) &&
+			!la_pending_take(&la_aside, &request))
 		{
 			la_worker_sleep();
 			continue;

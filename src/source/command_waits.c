@@ -211,19 +211,19 @@ la_reads_storage(LaCommandWaits *waits, int pid)
 {
 	LaProcessReads now;
 	int64		asked;
+	bool		half;
 
 	if (!la_process_reads(pid, &now))
 		return false;
 	asked = now.asked - waits->from.asked;
 	if (waits->is_counted && asked < LA_JUDGED_FROM)
 		return false;
-	if (waits->is_counted &&
-		now.from_storage - waits->from.from_storage >= asked / 2)
-		return true;
+	half = waits->is_counted &&
+		now.from_storage - waits->from.from_storage >= asked / 2;
 	if (!waits->is_counted || asked >= LA_JUDGED_UNTIL)
 	{
 		waits->from = now;
 		waits->is_counted = true;
 	}
-	return false;
+	return half;
 }

@@ -224,6 +224,7 @@ typedef struct LaCommand
 	LaSight		sight;
 	bool		is_open;		/* "pursuit" follows it */
 	bool		is_given_up;
+	bool		is_start_known; /* "start" is valid */
 	int			start_looks;
 	bool		is_estimated;	/* what follows is of an earlier look */
 	BlockNumber start;			/* the estimate at the last look */
@@ -351,11 +352,11 @@ la_start_is_known(LaCommand *command, BlockNumber location,
 }
 
 /*
- * Find where the scan started.  Returns false if that is not known yet, or will
- * never be; then is_given_up is set.
+ * Look for where the scan started.  Returns false if that is not known yet, or
+ * will never be; then is_given_up is set.
  */
 static bool
-la_find_start(LaCommand *command, const LaSight *sight)
+la_look_for_start(LaCommand *command, const LaSight *sight)
 {
 	const int64 n = command->nblocks;
 	BlockNumber location;
@@ -410,6 +411,17 @@ la_find_start(LaCommand *command, const LaSight *sight)
 	command->start = start;
 	command->is_from_zero = is_from_zero;
 	return is_known;
+}
+
+/*
+ * Find where the scan started, once: it may be opened many times.
+ */
+static bool
+la_find_start(LaCommand *command, const LaSight *sight)
+{
+	if (!command->is_start_known)
+		command->is_start_known = la_look_for_start(command, sight);
+	return command->is_start_known;
 }
 
 /*
@@ -559,7 +571,8 @@ la_scan_open(LaCommand *command, const LaSight *sight)
 		if (is_dead && !la_is_dense(command, sight))
 		{
 			/* Or the map could not be looked at. */
-			command->is_given_up = command->runs.state != LA_MAP_LOCKED;
+			command->is_given_up =
+				command->runs.ahead.state != LA_MAP_LOCKED;
 			return;
 		}
 	}
@@ -689,6 +702,7 @@ la_scan_follow(void *arg)
 	{
 		/* Another scan of the same kind, or a COPY that shares the location. */
 		la_scan_close(command, false);
+		command->is_start_known = false;
 		return;
 	}
 	if (sight->kind == LA_SCAN_VACUUM &&
@@ -803,8 +817,10 @@ la_command_seen(LaCommand *command, const LaSight *sight)
 	{
 		la_scan_close(command, true);
 		command->is_given_up = false;
+		command->is_start_known = false;
 		command->start_looks = 0;
 		command->is_estimated = false;
+		command->runs.skip = LA_SKIP_VISIBLE;
 		la_waits_begin(&command->waits);
 		command->visits = command->visited = 0;
 	}

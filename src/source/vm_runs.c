@@ -7,7 +7,9 @@
  * all-visible; an aggressive one leaves out all-frozen ones only, and with
  * DISABLE_PAGE_SKIPPING it leaves out nothing.  Which it is cannot be seen
  * from outside.  So we begin with the first, and when VACUUM is seen several
- * times in gaps that we left out, we know better.
+ * times in gaps that it should leave out, we know better.  It makes such gaps
+ * itself, of the blocks it has dealt with: what counts is what the map said of
+ * those in front of it, a moment ago.
  *
  *		map			..####################################..##..######
  *		runs		--                                    ---------------
@@ -50,16 +52,9 @@
 /* VACUUM was seen this often in gaps before we believe it. */
 #define LA_INSIDE_LOOKS		3
 
-static void
-la_vm_forget_gaps(LaVmRuns *runs)
-{
-	memset(runs->gaps, 0, sizeof(runs->gaps));
-	runs->next_gap = 0;
-	runs->inside = 0;
-}
-
 /*
- * Prepare to tell which blocks of the target's main fork are visited.
+ * Prepare to tell which blocks of the target's main fork are visited.  What is
+ * known of this pass ("skip") remains.
  */
 void
 la_vm_open(LaVmRuns *runs, const LaTarget *target, int least_gap,
@@ -69,38 +64,39 @@ la_vm_open(LaVmRuns *runs, const LaTarget *target, int least_gap,
 	runs->target.fork = VISIBILITYMAP_FORKNUM;
 	runs->least_gap = least_gap;
 	runs->last = last;
-	runs->skip = LA_SKIP_VISIBLE;
-	runs->map_block = InvalidBlockNumber;
-	la_vm_forget_gaps(runs);
+	runs->ahead.number = InvalidBlockNumber;
+	runs->around.number = InvalidBlockNumber;
+	runs->visited = InvalidBlockNumber;
+	runs->inside = 0;
 }
 
 /*
  * Copy a page of the map.  Raises errors.
  */
 static void
-la_vm_read(LaVmRuns *runs, BlockNumber map_block)
+la_vm_read(const LaVmRuns *runs, LaMapPage *page, BlockNumber number)
 {
 	const LaTarget *target = &runs->target;
 	SMgrRelation smgr;
 	Buffer		buffer;
 	BlockNumber nblocks;
-	const bool	is_new = map_block != runs->map_block;
+	const bool	is_new = number != page->number;
 
-	runs->map_block = map_block;
-	runs->read_us = la_now_us();
+	page->number = number;
+	page->read_us = la_now_us();
 	/* VACUUM warns of a damaged page of the map if it is the one to read it. */
 	if (la_damage_is_accepted())
 	{
-		runs->state = LA_MAP_NONE;
+		page->state = LA_MAP_NONE;
 		return;
 	}
 	if (!la_target_lock(target))
 	{
 		if (is_new)
-			runs->state = LA_MAP_LOCKED;
+			page->state = LA_MAP_LOCKED;
 		return;
 	}
-	runs->state = LA_MAP_NONE;
+	page->state = LA_MAP_NONE;
 
 	PG_TRY();
 	{
@@ -109,15 +105,15 @@ la_vm_read(LaVmRuns *runs, BlockNumber map_block)
 		smgr = la_smgropen(target->locator);
 		nblocks = smgrexists(smgr, target->fork) ?
 			smgrnblocks(smgr, target->fork) : 0;
-		if (map_block < nblocks)
+		if (number < nblocks)
 		{
 			buffer = ReadBufferWithoutRelcache(target->locator, target->fork,
-											   map_block, RBM_NORMAL, NULL,
+											   number, RBM_NORMAL, NULL,
 											   target->persistence ==
 											   RELPERSISTENCE_PERMANENT);
-			memcpy(runs->map.data, BufferGetPage(buffer), BLCKSZ);
+			memcpy(page->map.data, BufferGetPage(buffer), BLCKSZ);
 			ReleaseBuffer(buffer);
-			runs->state = LA_MAP_COPIED;
+			page->state = LA_MAP_COPIED;
 		}
 	}
 	PG_FINALLY();
@@ -128,27 +124,36 @@ la_vm_read(LaVmRuns *runs, BlockNumber map_block)
 }
 
 /*
- * May this block be left out?
+ * May this block be left out?  Only of those on the page that was copied.
  */
 static bool
-la_vm_is_skippable(LaVmRuns *runs, BlockNumber blkno)
+la_vm_is_skippable(const LaVmRuns *runs, const LaMapPage *page,
+				   BlockNumber blkno)
 {
-	BlockNumber map_block = blkno / LA_BLOCKS_PER_PAGE;
-	uint32		number = blkno % LA_BLOCKS_PER_PAGE;
+	const uint32 place = blkno % LA_BLOCKS_PER_PAGE;
+	const uint8 wanted = runs->skip == LA_SKIP_VISIBLE ?
+		VISIBILITYMAP_ALL_VISIBLE : VISIBILITYMAP_ALL_FROZEN;
 	const uint8 *bits;
-	uint8		wanted;
 
-	if (runs->skip == LA_SKIP_NOTHING || blkno == runs->last)
+	if (runs->skip == LA_SKIP_NOTHING || blkno == runs->last ||
+		page->state != LA_MAP_COPIED ||
+		blkno / LA_BLOCKS_PER_PAGE != page->number)
 		return false;
-	if (map_block != runs->map_block)
-		la_vm_read(runs, map_block);
-	if (runs->state != LA_MAP_COPIED)
-		return false;
-	bits = (const uint8 *) runs->map.data + MAXALIGN(SizeOfPageHeaderData);
-	wanted = runs->skip == LA_SKIP_VISIBLE ? VISIBILITYMAP_ALL_VISIBLE :
-		VISIBILITYMAP_ALL_FROZEN;
-	return (bits[number / LA_BLOCKS_PER_BYTE] >>
-			(number % LA_BLOCKS_PER_BYTE * BITS_PER_HEAPBLOCK) & wanted) != 0;
+	bits = (const uint8 *) page->map.data + MAXALIGN(SizeOfPageHeaderData);
+	return (bits[place / LA_BLOCKS_PER_BYTE] >>
+			(place % LA_BLOCKS_PER_BYTE * BITS_PER_HEAPBLOCK) & wanted) != 0;
+}
+
+/*
+ * Is a copy of another page wanted, or a newer one?
+ */
+static bool
+la_vm_is_old(const LaMapPage *page, BlockNumber number)
+{
+	const uint64 age_us = page->state == LA_MAP_LOCKED ? LA_LOCKED_AGE_US :
+		LA_MAP_AGE_US;
+
+	return number != page->number || la_now_us() - page->read_us > age_us;
 }
 
 /*
@@ -156,14 +161,11 @@ la_vm_is_skippable(LaVmRuns *runs, BlockNumber blkno)
  * wait.
  */
 static bool
-la_vm_refresh(LaVmRuns *runs, BlockNumber map_block)
+la_vm_refresh(LaVmRuns *runs, BlockNumber number)
 {
-	const uint64 age_us = runs->state == LA_MAP_LOCKED ? LA_LOCKED_AGE_US :
-		LA_MAP_AGE_US;
-
-	if (map_block != runs->map_block || la_now_us() - runs->read_us > age_us)
-		la_vm_read(runs, map_block);
-	return runs->state != LA_MAP_LOCKED;
+	if (la_vm_is_old(&runs->ahead, number))
+		la_vm_read(runs, &runs->ahead, number);
+	return runs->ahead.state != LA_MAP_LOCKED;
 }
 
 /*
@@ -187,28 +189,44 @@ la_vm_next(void *arg, BlockNumber from, BlockNumber end, int most, int *nblocks)
 	}
 	page_end = (BlockNumber) Min((uint64) (from / LA_BLOCKS_PER_PAGE + 1) *
 								 LA_BLOCKS_PER_PAGE, (uint64) end);
-	while (first < page_end && la_vm_is_skippable(runs, first))
+	while (first < page_end && la_vm_is_skippable(runs, &runs->ahead, first))
 		first++;
-	if (first - from >= runs->least_gap)
-	{
-		LaGap	   *place = &runs->gaps[runs->next_gap++ % LA_MAX_GAPS];
-
-		place->first = from;
-		place->end = first;
-	}
-	else
+	if (first - from < runs->least_gap)
 		first = from;			/* too short a gap */
 
 	/* Up to the next gap that is long enough. */
 	while (n < most && first + n < page_end && gap < runs->least_gap)
 	{
-		gap = la_vm_is_skippable(runs, first + n) ? gap + 1 : 0;
+		gap = la_vm_is_skippable(runs, &runs->ahead, first + n) ? gap + 1 : 0;
 		n++;
 	}
 	if (gap >= runs->least_gap)
 		n -= gap;
 	*nblocks = n;
 	return first;
+}
+
+/*
+ * Is a block within a gap that was in front of VACUUM when the map was copied?
+ * Seen from the block no more of it is looked at than is needed.
+ */
+static bool
+la_vm_is_inside(const LaVmRuns *runs, BlockNumber visited)
+{
+	const BlockNumber from = runs->around_from + 1;
+	BlockNumber first = visited;
+	BlockNumber end = visited;
+
+	if (visited < from)
+		return false;
+	while (first > from && visited - first < runs->least_gap &&
+		   la_vm_is_skippable(runs, &runs->around, first - 1))
+		first--;
+	while (end - visited < runs->least_gap &&
+		   la_vm_is_skippable(runs, &runs->around, end))
+		end++;
+	return first < visited && visited + 1 < end &&
+		end - first >= runs->least_gap;
 }
 
 /*
@@ -221,18 +239,21 @@ la_vm_next(void *arg, BlockNumber from, BlockNumber end, int most, int *nblocks)
 bool
 la_vm_check(LaVmRuns *runs, BlockNumber visited)
 {
-	bool		is_inside = false;
+	const BlockNumber number = visited / LA_BLOCKS_PER_PAGE;
 
-	if (runs->skip == LA_SKIP_NOTHING)
+	if (runs->skip == LA_SKIP_NOTHING || visited == runs->visited)
 		return true;
-	for (int i = 0; i < LA_MAX_GAPS; i++)
-		if (visited > runs->gaps[i].first && visited + 1 < runs->gaps[i].end)
-			is_inside = true;
-	runs->inside = is_inside ? runs->inside + 1 : 0;
+	runs->visited = visited;
+	runs->inside = la_vm_is_inside(runs, visited) ? runs->inside + 1 : 0;
+	if (la_vm_is_old(&runs->around, number))
+	{
+		la_vm_read(runs, &runs->around, number);
+		runs->around_from = visited;
+	}
 	if (runs->inside < LA_INSIDE_LOOKS)
 		return true;
 	runs->skip++;
-	la_vm_forget_gaps(runs);
+	runs->inside = 0;
 	return false;
 }
 
@@ -246,7 +267,11 @@ la_vm_count(LaVmRuns *runs, BlockNumber from, BlockNumber end)
 	int			n = 0;
 
 	for (BlockNumber blkno = from; blkno < end; blkno++)
-		if (!la_vm_is_skippable(runs, blkno))
+	{
+		if (blkno / LA_BLOCKS_PER_PAGE != runs->ahead.number)
+			la_vm_read(runs, &runs->ahead, blkno / LA_BLOCKS_PER_PAGE);
+		if (!la_vm_is_skippable(runs, &runs->ahead, blkno))
 			n++;
+	}
 	return n;
 }

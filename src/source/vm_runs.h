@@ -24,17 +24,17 @@ typedef enum LaMapState
 {
 	LA_MAP_NONE,				/* the table has no such page */
 	LA_MAP_LOCKED,				/* it could not be looked at */
-	LA_MAP_COPIED,				/* "map" is what the server has */
+	LA_MAP_COPIED,				/* "map" is what the server had */
 } LaMapState;
 
-/* Gaps that were left out last, for la_vm_check(). */
-#define LA_MAX_GAPS		8
-
-typedef struct LaGap
+/* A copy of a page of the map. */
+typedef struct LaMapPage
 {
-	BlockNumber first;
-	BlockNumber end;
-} LaGap;
+	BlockNumber number;			/* InvalidBlockNumber: of none */
+	LaMapState	state;
+	uint64		read_us;		/* when it was made */
+	PGAlignedBlock map;
+} LaMapPage;
 
 typedef struct LaVmRuns
 {
@@ -43,15 +43,14 @@ typedef struct LaVmRuns
 	int			least_gap;		/* shorter ones are visited */
 	BlockNumber last;			/* always visited, or InvalidBlockNumber */
 
-	LaSkip		skip;
-	LaGap		gaps[LA_MAX_GAPS];
-	int			next_gap;
-	int			inside;			/* looks in a row that saw VACUUM in one */
+	LaSkip		skip;			/* of the pass; set by who begins with it */
+	LaMapPage	ahead;			/* of the blocks that are asked for next */
 
-	BlockNumber map_block;		/* the one in "map", or InvalidBlockNumber */
-	LaMapState	state;			/* of that one */
-	uint64		read_us;		/* when it was copied */
-	PGAlignedBlock map;
+	/* for la_vm_check() */
+	BlockNumber visited;		/* where VACUUM was last */
+	int			inside;			/* looks in a row that saw it in a gap */
+	LaMapPage	around;			/* of the blocks where it is, ... */
+	BlockNumber around_from;	/* ... made when it was here */
 } LaVmRuns;
 
 extern void la_vm_open(LaVmRuns *runs, const LaTarget *target, int least_gap,

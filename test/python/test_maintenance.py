@@ -428,6 +428,25 @@ def test_vacuum_skips(connection: Connection) -> None:
     assert tried(connection, everything, BLOCKS // 3) > BLOCKS / 3
 
 
+def test_vacuum_that_freezes_skips_less(connection: Connection) -> None:
+    """It visits pages that are all-visible, which is seen though no gap between others is long."""
+    connection.execute("CREATE TABLE gaps (a int, filler text)")
+    # The watcher may get its processor late.
+    for digit in range(5):
+        script(connection, "TRUNCATE gaps; SET vacuum_cost_delay = 0")
+        script(
+            connection,
+            "INSERT INTO gaps SELECT i, repeat('x', 360)"
+            f" FROM generate_series(1, {BLOCKS * 20}) i; VACUUM gaps;"
+            f"UPDATE gaps SET a = a WHERE a % 1000 = {digit + 1}",
+        )
+        script(connection, "SET vacuum_cost_delay = '10ms'; SET vacuum_cost_limit = 60")
+        asked = followed(connection, "VACUUM (FREEZE) gaps", "gaps")
+        if asked > BLOCKS / 3:
+            break
+    assert asked > BLOCKS / 3
+
+
 def test_vacuum_skips_while_somebody_waits_for_the_table(
     connection: Connection, watched: Cluster
 ) -> None:
