@@ -47,6 +47,7 @@ OBJS = \
 	src/source/bitmap_blocks.o \
 	src/source/bitmap_scan.o \
 	src/source/command_waits.o \
+	src/source/deferred.o \
 	src/source/index_ahead.o \
 	src/source/index_node.o \
 	src/source/index_scan.o \

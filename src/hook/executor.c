@@ -8,7 +8,7 @@
  *
  *			scans that are followed		tables that are filled
  *			(source/query.c)			(extend/fill.c, load_table.c)
- *	Start	register them				before: set a COPY aside
+ *	Start	register or defer them		before: set a COPY aside
  *										watch the tables of this plan
  *	CheckPerms							a COPY has opened its table
  *	Run		before: resume; then pause,	around it: a load, if the rows go to
@@ -37,6 +37,7 @@
 #include "extend/load.h"
 #include "hook/hooks.h"
 #include "settings.h"
+#include "source/deferred.h"
 #include "source/query.h"
 
 static ExecutorStart_hook_type prev_ExecutorStart = NULL;
@@ -82,6 +83,7 @@ la_run(LA_RUN_PARAMS)
 		prev_ExecutorRun(LA_RUN_ARGS);
 	else
 		standard_ExecutorRun(LA_RUN_ARGS);
+	la_deferred_pause(queryDesc);
 	if (la_follows_queries())
 		la_query_pause(queryDesc);
 }

@@ -77,6 +77,7 @@
 #include "compat.h"
 #include "hook/index_am.h"
 #include "settings.h"
+#include "source/deferred.h"
 #include "source/index_node.h"
 #include "source/leaf_scan.h"
 #include "source/plain.h"
@@ -198,7 +199,7 @@ static pg_noinline void
 la_trust(LaIndexNode *node)
 {
 	node->cached_starts = 0;
-	if (node->is_marked ||
+	if (node->is_marked || la_is_deferred(node) ||
 		node->am->orig.amgettuple != btgettuple ||
 		node->am->orig.amrescan != btrescan ||
 		node->index->rd_indam != &node->am->routine ||
@@ -329,6 +330,8 @@ la_amrescan(IndexScanDesc desc, ScanKey keys, int nkeys,
 {
 	LaIndexNode *node = la_index_node_peek(desc);
 
+	if (node == NULL)
+		node = la_deferred_bind(desc);
 	if (likely(node != NULL && node->scan == NULL))
 	{
 		la_index_node_restart_first(node);
@@ -346,7 +349,9 @@ la_amendscan(IndexScanDesc desc)
 	LaIndexNode *node = la_index_node_find(desc);
 	LaIndexAm  *am = la_am_for(node, desc);
 
-	if (node != NULL)
+	if (node == &la_deferred_node)
+		la_deferred_forget();
+	else if (node != NULL)
 	{
 		if (node->is_trusted)
 			la_distrust(node);
@@ -449,6 +454,19 @@ la_index_am_of(Relation index)
 		elog(ERROR, "index access method %u is not one that is stood in for",
 			 index->rd_rel->relam);
 	return am;
+}
+
+/*
+ * The stand-in that an index points to, if there is nothing to be asked or done
+ * for a scan of it that begins, or NULL.
+ */
+pg_attribute_hot LaIndexAm *
+la_index_am_if_ready(Relation index)
+{
+	LaIndexAm  *am = la_index_am_lookup(index->rd_rel->relam);
+
+	return am != NULL && index->rd_indam == &am->routine && !am->is_dear ?
+		am : NULL;
 }
 
 /*

@@ -41,6 +41,7 @@ la_index_am_is_plain(const LaIndexAm *am, Relation index)
 }
 
 extern LaIndexAm *la_index_am_wrap(Relation index);
+extern LaIndexAm *la_index_am_if_ready(Relation index);
 extern LaIndexAm *la_index_am_of(Relation index);
 extern void la_index_am_trust_no_more(struct LaIndexNode *node);
 

@@ -4,9 +4,9 @@
  *	  The index scan nodes of running plans, and the first stage of their scans.
  *
  * One LaIndexNode stands for one IndexScan or IndexOnlyScan node of a running
- * plan.  plan_walk.c registers it when the plan starts; it is bound to the
- * node's scan descriptor when that is first (re)started; index_am.c tells it
- * of everything that happens to the descriptor.
+ * plan.  plan_walk.c registers it when the plan starts, or deferred.c when its
+ * first stage ends; it is bound to the node's scan descriptor when that is first
+ * (re)started; index_am.c tells it of everything that happens to the descriptor.
  *
  * Most index scans of a busy server find one row, or a few that are cached.
  * There is nothing ahead of them, and what we do for them is all they get.  So
@@ -51,6 +51,7 @@
 #include "common/hashfn.h"
 #include "hook/heap_am.h"
 #include "settings.h"
+#include "source/deferred.h"
 #include "source/index_node.h"
 #include "utils/memutils.h"
 #include "window/waits.h"
@@ -169,6 +170,36 @@ la_index_node_forget(LaIndexNode *node)
 }
 
 /*
+ * A node that was just registered goes on with the first stage of the scan of
+ * the query that was deferred.
+ */
+void
+la_index_node_take_over(LaIndexNode *node, const LaIndexNode *first)
+{
+	Assert(first->scan == NULL && first->aside == NULL && !first->is_trusted);
+	la_leave_unbound(node);
+	la_by_address_put(&la_bound_nodes, first->desc, node);
+	node->desc = first->desc;
+	node->am = first->am;
+	node->cached_reads = first->cached_reads;
+	node->start = first->start;
+	node->starts = first->starts;
+	node->start_reads = first->start_reads;
+	node->cached_starts = first->cached_starts;
+	node->is_marked = first->is_marked;
+	node->runs = first->runs;
+}
+
+/*
+ * The node whose first stage ends, or NULL if it cannot be followed.
+ */
+static inline LaIndexNode *
+la_registered(LaIndexNode *node)
+{
+	return la_is_deferred(node) ? la_deferred_register() : node;
+}
+
+/*
  * Make what follows the node's scan, unless there is one.
  */
 void
@@ -205,41 +236,66 @@ la_index_node_follow(LaIndexNode *node)
 }
 
 /*
+ * The node that waits for the start of this scan, or NULL.
+ */
+static LaIndexNode *
+la_unbound_node_of(IndexScanDesc desc)
+{
+	dlist_iter	iter;
+
+	dlist_foreach(iter, &la_unbound_of(desc->indexRelation)->nodes)
+	{
+		LaIndexNode *node = dlist_container(LaIndexNode, unbound_link,
+											iter.cur);
+
+		if (node->index == desc->indexRelation && *node->desc_ref == desc)
+			return node;
+	}
+	return NULL;
+}
+
+/*
+ * Does a scan find rows by the snapshot of a query?  A bitmap index scan does
+ * not, say, or a check of a constraint.
+ */
+static inline bool
+la_is_of_query(IndexScanDesc desc)
+{
+	return desc->heapRelation != NULL && desc->xs_snapshot != NULL &&
+		desc->xs_snapshot->snapshot_type == SNAPSHOT_MVCC;
+}
+
+/*
+ * Can a node's scan be followed?
+ */
+bool
+la_index_scan_may_be_followed(IndexScanDesc desc)
+{
+	return la_is_of_query(desc) && !IsCatalogRelation(desc->heapRelation) &&
+		la_is_heap(desc->heapRelation) &&
+		(desc->parallel_scan == NULL ||
+		 desc->indexRelation->rd_rel->relam == BTREE_AM_OID);
+}
+
+/*
  * A descriptor that we do not know is (re)started: is it one of the nodes'
  * that we wait for?  If so, and if it can be followed, bind it.
  */
 static LaIndexNode *
 la_bind(IndexScanDesc desc)
 {
-	LaIndexNode *node = NULL;
-	dlist_iter	iter;
+	LaIndexNode *node;
 
-	/* A bitmap index scan, say, or a check of a constraint. */
-	if (desc->heapRelation == NULL || desc->xs_snapshot == NULL ||
-		desc->xs_snapshot->snapshot_type != SNAPSHOT_MVCC)
+	if (!la_is_of_query(desc))
 		return NULL;
 
-	dlist_foreach(iter, &la_unbound_of(desc->indexRelation)->nodes)
-	{
-		LaIndexNode *candidate = dlist_container(LaIndexNode, unbound_link,
-												 iter.cur);
-
-		if (candidate->index == desc->indexRelation &&
-			*candidate->desc_ref == desc)
-		{
-			node = candidate;
-			break;
-		}
-	}
+	node = la_unbound_node_of(desc);
 	if (node == NULL)
 		return NULL;
 
 	la_leave_unbound(node);
 
-	if (IsCatalogRelation(desc->heapRelation) ||
-		!la_is_heap(desc->heapRelation) ||
-		(desc->parallel_scan != NULL &&
-		 desc->indexRelation->rd_rel->relam != BTREE_AM_OID))
+	if (!la_index_scan_may_be_followed(desc))
 		return NULL;
 
 	Assert(la_index_node_find(desc) == NULL);
@@ -351,9 +407,13 @@ la_credit_passed(LaIndexScan *scan, const LaIndexStart *start)
 static pg_noinline bool
 la_index_node_has_read(LaIndexNode *node, BlockNumber blkno, int64 reads)
 {
-	LaIndexStart *start = &node->start;
+	LaIndexStart *start;
 	int64		nleaves;
 
+	node = la_registered(node);
+	if (node == NULL)
+		return true;
+	start = &node->start;
 	if (la_is_short(node))
 	{
 		start->calls++;
@@ -415,16 +475,22 @@ static pg_noinline bool
 la_index_node_further(LaIndexNode *node, ScanDirection direction)
 {
 	amgettuple_function amgettuple = node->am->orig.amgettuple;
+	IndexScanDesc desc = node->desc;
 	BlockNumber blkno;
 	int64		reads;
 	bool		found;
 
 	if (!node->start.found || direction != node->start.direction)
+	{
+		node = la_registered(node);
+		if (node == NULL)
+			return amgettuple(desc, direction);
 		return la_index_scan_next(la_scan_of(node), direction);
+	}
 
-	blkno = ItemPointerGetBlockNumber(&node->desc->xs_heaptid);
+	blkno = ItemPointerGetBlockNumber(&desc->xs_heaptid);
 	reads = la_blocks_read();
-	found = amgettuple(node->desc, direction);
+	found = amgettuple(desc, direction);
 	return la_index_node_asked(node, found, amgettuple == btgettuple, blkno,
 							   reads);
 }
@@ -500,6 +566,9 @@ la_index_node_restart(IndexScanDesc desc)
 void
 la_index_node_mark(LaIndexNode *node)
 {
+	node = la_registered(node);
+	if (node == NULL)
+		return;
 	node->is_marked = true;
 	if (node->scan != NULL || !la_has_entry(node))
 		la_index_scan_mark(la_scan_of(node));
@@ -513,8 +582,12 @@ la_index_node_mark(LaIndexNode *node)
 void
 la_index_node_restore(LaIndexNode *node)
 {
-	LaIndexStart *start = &node->start;
+	LaIndexStart *start;
 
+	node = la_registered(node);
+	if (node == NULL)
+		return;
+	start = &node->start;
 	if (node->scan != NULL || start->calls == 0 || start->mark_calls == 0)
 		la_index_scan_restore(la_scan_of(node));
 	else

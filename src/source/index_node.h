@@ -18,7 +18,7 @@ typedef struct LaUnbound LaUnbound;
 
 typedef struct LaIndexNode
 {
-	/* set by la_index_node_register(), immutable */
+	/* set by la_index_node_register(), or by deferred.c, immutable */
 	MemoryContext query_context;
 	LaScans    *scans;			/* of the query */
 	int			place;			/* in the plan: LaFollowed.place */
@@ -53,25 +53,32 @@ typedef struct LaIndexNode
 	LaIndexScan *aside;			/* followed it before and will again, or NULL */
 } LaIndexNode;
 
-/* The bound nodes by descriptor. */
+/* The bound nodes by descriptor, but for that of the query that is deferred. */
 extern LaByAddress la_bound_nodes;
+extern LaIndexNode la_deferred_node;
 
 /*
- * The node of a descriptor, or NULL if we do not follow it.
- */
-static inline LaIndexNode *
-la_index_node_find(IndexScanDesc desc)
-{
-	return la_by_address_get(&la_bound_nodes, desc);
-}
-
-/*
- * The same if it is found at once, or NULL.
+ * The node of a descriptor if it is found at once, or NULL.
  */
 static inline LaIndexNode *
 la_index_node_peek(IndexScanDesc desc)
 {
-	return la_by_address_peek(&la_bound_nodes, desc);
+	LaIndexNode *node = la_by_address_peek(&la_bound_nodes, desc);
+
+	if (likely(node != NULL))
+		return node;
+	return desc == la_deferred_node.desc ? &la_deferred_node : NULL;
+}
+
+/*
+ * The same wherever it is, or NULL if we do not follow the scan.
+ */
+static inline LaIndexNode *
+la_index_node_find(IndexScanDesc desc)
+{
+	LaIndexNode *node = la_index_node_peek(desc);
+
+	return node != NULL ? node : la_by_address_get(&la_bound_nodes, desc);
 }
 
 /*
@@ -114,10 +121,13 @@ extern void la_index_node_mark(LaIndexNode *node);
 extern void la_index_node_restore(LaIndexNode *node);
 extern void la_index_node_end(LaIndexNode *node);
 
-/* For plan_walk.c and query.c. */
+/* For plan_walk.c, deferred.c and query.c. */
 extern LaIndexNode *la_index_node_register(MemoryContext query_context,
 										   LaScans *scans, PlanState *plan,
 										   LimitState *limit, bool is_plain);
+extern bool la_index_scan_may_be_followed(IndexScanDesc desc);
+extern void la_index_node_take_over(LaIndexNode *node,
+									const LaIndexNode *first);
 extern void la_index_node_follow(LaIndexNode *node);
 extern void la_index_node_forget(LaIndexNode *node);
 

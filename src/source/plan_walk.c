@@ -48,8 +48,8 @@ typedef struct LaWalk
  * may be only nodes that pass every row on.  WITH TIES it may go on for any
  * number of rows.
  */
-static PlanState *
-la_limited_scan(LimitState *limit)
+PlanState *
+la_limited_scan(const LimitState *limit)
 {
 	PlanState  *node = outerPlanState(limit);
 
@@ -139,7 +139,7 @@ la_walk_add(LaWalk *walk, LaFollowed *scan)
  * must be equal to something.  There is nothing ahead of such a scan, and where
  * many of them are run to be without any work for them is worth most.
  */
-static pg_attribute_hot bool
+pg_attribute_hot bool
 la_finds_one_row(const LaIndexKeys *all)
 {
 	Relation	index = all->index;

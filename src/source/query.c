@@ -6,7 +6,7 @@
  * hook/executor.c tells when a query passes from one state to the next:
  *
  *	begin		its plan is ready: plan_walk.c registers each scan that can
- *				be followed
+ *				be followed, or deferred.c lets it wait
  *	pause		the executor goes back to its caller: no pin of ours survives
  *	resume		it is back
  *	finish		the plan will not be run again: end the work
@@ -33,6 +33,7 @@
 #include "catalog/pg_class.h"
 #include "compat.h"
 #include "miscadmin.h"
+#include "source/deferred.h"
 #include "source/index_node.h"
 #include "source/query.h"
 #include "window/waits.h"
@@ -143,7 +144,7 @@ la_query_begin(QueryDesc *desc)
 	LaQuery    *query;
 
 	/* Reading an index takes predicate locks there; ours must not. */
-	if (IsolationIsSerializable())
+	if (IsolationIsSerializable() || la_query_defer(desc))
 		return;
 
 	query = la_plan_walk(desc);

@@ -11,7 +11,9 @@
 #define LA_QUERY_H
 
 #include "executor/execdesc.h"
+#include "nodes/execnodes.h"
 #include "source/followed.h"
+#include "source/plain.h"
 
 /* A query of which we follow scans. */
 typedef struct LaQuery
@@ -51,5 +53,7 @@ extern int	la_reads_in_flight(void);
 
 /* plan_walk.c */
 extern LaQuery *la_plan_walk(const QueryDesc *desc);
+extern PlanState *la_limited_scan(const LimitState *limit);
+extern bool la_finds_one_row(const LaIndexKeys *all);
 
 #endif							/* LA_QUERY_H */

@@ -3,6 +3,9 @@
 Most tests look ahead from the first row on (start_after = 0), where there is no
 such stage; here there is.  Whatever ends it, the scan goes on as if it had been
 followed from its beginning.
+
+Of an index that the session has used before nothing is even registered when the
+plan starts, if it is just a scan of that (deferred.c).
 """
 
 from __future__ import annotations
@@ -216,18 +219,161 @@ def test_what_was_read_in_it_counts(new_cluster: NewCluster) -> None:
             )
             blocks = "SELECT count(DISTINCT (ctid::text::point)[0]) FROM waited"
             assert value(connection, blocks) == BLOCKS
-        for patience in (8, 2, 1, 20):
+        for patience, is_used in ((8, False), (2, True), (1, False), (20, True), (8, True)):
             cluster.restart()
             evict_tablespaces(cluster)
             with connect(cluster) as connection:
                 settings(connection, **INDEX_SCANS, pg_lookahead__start_after=patience)
                 query = "SELECT sum(length(filler)) FROM waited WHERE a >= 0"
                 require_node(connection, query, "Index Scan", "waited_a")
+                if is_used:
+                    rows(connection, "SELECT filler FROM waited WHERE a = -1")
                 with gained(connection) as change:
                     assert value(connection, query) == 700 * BLOCKS
                 # Until it has gone back far enough it may be one that goes forward.
                 most = BLOCKS - patience - 2
                 assert most - 8 < change.blocks_issued <= most, (patience, change)
+
+
+# Nodes that only pass on what the scan finds, and what takes the rows.
+SHAPES = {
+    "scan": "SELECT a, length(filler) FROM shaped WHERE a >= 0",
+    "backward": "SELECT a, length(filler) FROM shaped WHERE a >= 0 ORDER BY a DESC",
+    "limit": "SELECT a, length(filler) FROM shaped WHERE a >= 0 ORDER BY a LIMIT 300 OFFSET 9",
+    "sort": "SELECT a, length(filler) FROM shaped WHERE a >= 0 ORDER BY filler DESC, a",
+    "aggregate": "SELECT a % 5 AS b, count(filler) FROM shaped WHERE a >= 0 GROUP BY 1 ORDER BY 1",
+    "locks": "SELECT a, length(filler) FROM shaped WHERE a >= 0 ORDER BY a FOR UPDATE",
+    "update": "UPDATE shaped SET filler = filler WHERE a >= 0 RETURNING a",
+    "delete": "DELETE FROM shaped WHERE a >= 0 RETURNING a, length(filler)",
+}
+
+
+@pytest.mark.parametrize("is_cursor", [False, True], ids=["at once", "in pieces"])
+def test_plans_that_are_deferred(new_cluster: NewCluster, is_cursor: bool) -> None:
+    """They look ahead once their scan waits, whatever takes its rows, and answer as any."""
+    cluster = new_cluster()
+    with slow_tablespace(cluster, read_us=1000):
+        with connect(cluster) as connection:
+            script(
+                connection,
+                f"""
+                CREATE TABLE shaped (a int, filler text) WITH (fillfactor = 10) TABLESPACE slow;
+                INSERT INTO shaped SELECT (i * 149) % {BLOCKS}, repeat('x', 700)
+                  FROM generate_series(0, {BLOCKS - 1}) i;
+                CREATE INDEX shaped_a ON shaped (a);
+                VACUUM ANALYZE shaped;
+                """,
+            )
+        for name, query in SHAPES.items():
+            if is_cursor and not query.startswith("SELECT"):
+                continue
+            cluster.restart()
+            with connect(cluster) as connection:
+                settings(connection, **INDEX_SCANS, cursor_tuple_fraction=1)
+                settings(connection, max_parallel_workers_per_gather=0)
+                found = {node["Node Type"] for node in plan_nodes(connection, query)}
+                assert "Index Scan" in found, (name, found)
+                connection.execute("BEGIN")
+                expected = rows_without(connection, query)
+                connection.execute("ROLLBACK")
+            cluster.restart()
+            evict_tablespaces(cluster)
+            with connect(cluster) as connection:
+                settings(connection, **INDEX_SCANS, cursor_tuple_fraction=1)
+                settings(connection, pg_lookahead__start_after=8)
+                rows(connection, "SELECT filler FROM shaped WHERE a = -1")
+                with gained(connection) as change:
+                    connection.execute("BEGIN")
+                    if is_cursor:
+                        connection.execute(f"DECLARE c CURSOR FOR {query}")
+                        # Another one, which is not deferred, and this one's end.
+                        connection.execute(
+                            "DECLARE d CURSOR FOR SELECT a FROM shaped WHERE a BETWEEN 7 AND 9"
+                        )
+                        answer = rows(connection, "FETCH 5 FROM c")
+                        assert rows(connection, "FETCH ALL FROM d") == [(7,), (8,), (9,)]
+                        answer += rows(connection, "FETCH 20 FROM c")
+                        connection.execute("CLOSE d")
+                        answer += rows(connection, "FETCH ALL FROM c")
+                        connection.execute("CLOSE c")
+                    else:
+                        answer = rows(connection, query)
+                    connection.execute("ROLLBACK")
+                assert answer == expected, name
+                assert len(answer) > 4
+                assert change.blocks_used > BLOCKS / 3, (name, change)
+                if name == "limit":
+                    assert change.blocks_issued <= len(answer) + 9
+                assert not change.errors
+
+
+def test_one_that_is_deferred_calls_others(connection: Connection) -> None:
+    """Queries of functions begin and end, by errors too, while the one around them waits."""
+    connection.execute(
+        """
+        CREATE FUNCTION staged_ids(key int) RETURNS bigint LANGUAGE plpgsql AS $$
+        DECLARE
+            found bigint;
+        BEGIN
+            SELECT sum(id) INTO found FROM staged WHERE a = key;
+            BEGIN
+                SELECT sum(1 / (id - id)) INTO found FROM staged WHERE a = key;
+            EXCEPTION WHEN division_by_zero THEN
+                RETURN -found;
+            END;
+            RETURN found;
+        END $$
+        """
+    )
+    query = (
+        "SELECT id, staged_ids(a), staged_ids((a + id) % 6) FROM staged WHERE a = {} ORDER BY id"
+    )
+    for patience in PATIENCE:
+        settings(connection, pg_lookahead__start_after=patience)
+        for n in range(6):
+            one = query.format(n)
+            require_node(connection, one, "Index Only Scan", "staged_a")
+            expected = rows_without(connection, one)
+            for _ in range(2):
+                assert rows(connection, one) == expected
+            # The scan goes on after an error in a function that was not caught.
+            connection.execute("BEGIN")
+            connection.execute(f"DECLARE c CURSOR FOR {one}")
+            answer = rows(connection, "FETCH 1 FROM c")
+            connection.execute("SAVEPOINT s")
+            with pytest.raises(psycopg.errors.DivisionByZero):
+                rows(connection, f"SELECT 1 / (id - id) FROM staged WHERE a = {max(n, 1)}")
+            connection.execute("ROLLBACK TO s")
+            answer += rows(connection, "FETCH ALL FROM c")
+            assert answer == expected
+            connection.execute("COMMIT")
+
+
+def test_index_changes_while_one_is_deferred(cluster: Cluster, connection: Connection) -> None:
+    """The relation cache entry is made anew under a cursor, and settings are changed."""
+    query = "SELECT id, filler FROM staged WHERE a = {} ORDER BY id"
+    settings(connection, pg_lookahead__start_after=8)
+    with connect(cluster) as other:
+        for n in range(1, 6):
+            expected = rows_without(connection, query.format(n))
+            for change in (
+                "CREATE INDEX staged_more ON staged (filler)",
+                "ANALYZE staged",
+                "",
+                "SET pg_lookahead.start_after = 0",
+                "SET pg_lookahead.enabled = off",
+            ):
+                rows(connection, query.format(-1))
+                connection.execute("BEGIN")
+                connection.execute(f"DECLARE c SCROLL CURSOR FOR {query.format(n)}")
+                answer = rows(connection, "FETCH 1 FROM c") if n % 2 else []
+                (connection if change.startswith("SET") else other).execute(change)
+                answer += rows(connection, "FETCH 2 FROM c")
+                answer += rows(connection, "FETCH ALL FROM c")
+                assert answer == expected, (n, change)
+                assert rows(connection, "FETCH BACKWARD ALL FROM c") == expected[::-1]
+                connection.execute("ROLLBACK")
+                other.execute("DROP INDEX IF EXISTS staged_more")
 
 
 def test_what_was_passed_in_it_counts(new_cluster: NewCluster) -> None:
@@ -267,7 +413,7 @@ def test_what_was_passed_in_it_counts(new_cluster: NewCluster) -> None:
         }
         for name, (query, (every, cached), node) in cases.items():
             issued = {}
-            for patience in (8, half // 2):
+            for patience, is_used in ((8, False), (half // 2, False), (half // 2, True)):
                 cluster.restart()
                 evict_tablespaces(cluster)
                 with connect(cluster) as connection:
@@ -277,12 +423,15 @@ def test_what_was_passed_in_it_counts(new_cluster: NewCluster) -> None:
                     settings(connection, pg_lookahead__enabled="off")
                     rows(connection, query.format(cached))
                     settings(connection, pg_lookahead__enabled="on")
+                    if is_used:
+                        rows(connection, query.format("< 0"))
                     with gained(connection) as change:
                         rows(connection, query.format(every))
-                    issued[patience] = change.blocks_issued
+                    issued[patience, is_used] = change.blocks_issued
             # Not counted, the second would have let pass as many blocks as its patience.
-            assert issued[8] > half // 2, (name, issued)
-            assert issued[half // 2] > issued[8] - 20, (name, issued)
+            assert issued[8, False] > half // 2, (name, issued)
+            for is_used in (False, True):
+                assert issued[half // 2, is_used] > issued[8, False] - 20, (name, issued)
 
 
 def test_marks_before_the_first_read(new_cluster: NewCluster) -> None:

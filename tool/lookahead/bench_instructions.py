@@ -79,6 +79,8 @@ class Statement:
 STATEMENTS = {
     "point": Statement("look-up by the primary key", 200),
     "prepared": Statement("the same, prepared", 400),
+    "key": Statement("look-up by a key that is not unique", 200, PLAIN),
+    "key_only": Statement("the same, index-only", 200, INDEX),
     "limit": Statement("first 10 rows in the order of an index", 200, PLAIN),
     "index": Statement("index scan, 2,000 rows", 20, PLAIN),
     "index_backward": Statement("index scan backward, 2,000 rows", 20, PLAIN),
