@@ -5,8 +5,9 @@
  *
  * One LaIndexNode stands for one IndexScan or IndexOnlyScan node of a running
  * plan.  plan_walk.c registers it when the plan starts, or deferred.c when its
- * first stage ends; it is bound to the node's scan descriptor when that is first
- * (re)started; index_am.c tells it of everything that happens to the descriptor.
+ * first stage ends; it is bound to the node's scan descriptor when that is
+ * first (re)started; index_am.c tells it of everything that happens to the
+ * descriptor.
  *
  * Most index scans of a busy server find one row, or a few that are cached.
  * There is nothing ahead of them, and what we do for them is all they get.  So
