@@ -21,7 +21,8 @@
  * on the relation, an invalidation could free it under a query that is being
  * aborted.  For a scan that we do not follow, of an index of which others are
  * followed, a call costs a look-up that finds nothing, which is remembered, and
- * each start a look at the nodes that wait for the start of theirs.
+ * each start a look at the nodes that wait for the start of theirs, or are
+ * deferred.
  *
  * Another extension may do the same.  If it stood in for an index before us,
  * it is the original that we call.  If it has copied our routine it calls us,
@@ -349,7 +350,7 @@ la_amendscan(IndexScanDesc desc)
 	LaIndexNode *node = la_index_node_find(desc);
 	LaIndexAm  *am = la_am_for(node, desc);
 
-	if (node == &la_deferred_node)
+	if (la_is_deferred(node))
 		la_deferred_forget();
 	else if (node != NULL)
 	{

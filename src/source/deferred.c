@@ -8,24 +8,26 @@
  * to find both by until they end takes a hundred cache lines of code and memory
  * that such a query does not have in the processor's caches: a twentieth of
  * what it costs as a whole.  So all of that is put off for a plan that is just
- * an index scan and nodes that pass its rows on, if that is the only one now in
- * this process.  It has one LaIndexNode, which is not allocated, for the first
- * stage of its scan (index_node.c):
+ * an index scan and nodes that pass its rows on.  Its scan has an LaIndexNode
+ * for the first stage (index_node.c) that is not allocated:
  *
  *		begin --------> deferred ------- amrescan -------> bound
  *						   |								 |
- *						   |		something was read between two entries,
- *						   |		or the scan turns, is marked, ...
- *						   |								 v
- *						   |						registered, as any node
+ *				the query's memory goes		something was read between two
+ *						   |				entries, or the scan turns, is
+ *						   |				marked, ...: registered as any
  *						   v								 |
- *		none <-------- the query's memory goes <-------------'
+ *						 none <------------------------------'
  *
  * When the first stage ends the query and a node are made as plan_walk.c does,
- * the node goes on where this one was, and this one is left alone until the
- * memory goes.  What plan_walk.c asks a catalog for is asked at the beginning:
- * of an index that points to our stand-in already, and of common keys, that is
- * nothing.
+ * and the node goes on where this one was.  What plan_walk.c asks a catalog for
+ * is asked at the beginning: of an index that points to our stand-in already,
+ * and of common keys, that is nothing.
+ *
+ * One query is deferred at a time, because to look for the right one of several
+ * would take back a third of what is won.  What begins while another one has
+ * not come to its end, in a function that it calls or beside an open cursor, is
+ * dealt with at once, as is a plan of any other kind.
  *
  * A plan that has nothing of ours, because its scan finds one row at most, or
  * because it scans nothing, is seen here, too, and is done with.
@@ -58,7 +60,23 @@ static pg_attribute_hot void
 la_deferred_reset(void *arg)
 {
 	la_deferred_forget();
-	la_deferred.query = NULL;
+	la_deferred.estate = NULL;
+}
+
+/*
+ * The query is deferred no more.  As long as the server would call us when its
+ * memory goes there is no room for another.
+ */
+static void
+la_deferred_release(void)
+{
+	MemoryContextCallback **link =
+		&la_deferred.estate->es_query_cxt->reset_cbs;
+
+	while (*link != &la_deferred.callback)
+		link = &(*link)->next;
+	*link = la_deferred.callback.next;
+	la_deferred_reset(NULL);
 }
 
 /*
@@ -66,8 +84,8 @@ la_deferred_reset(void *arg)
  * be dealt with now.
  */
 static pg_attribute_hot bool
-la_defer_scan(QueryDesc *desc, PlanState *plan, IndexScanDesc *desc_ref,
-			  const LaIndexKeys *all)
+la_defer_scan(EState *estate, PlanState *plan, IndexScanDesc *desc_ref,
+			  const LaIndexKeys *all, LimitState *limit)
 {
 	LaIndexNode *node = &la_deferred_node;
 	LaIndexAm  *am;
@@ -76,24 +94,27 @@ la_defer_scan(QueryDesc *desc, PlanState *plan, IndexScanDesc *desc_ref,
 		RelationGetRelid(all->index) < FirstNormalObjectId ||
 		la_finds_one_row(all))
 		return true;
-	if (la_deferred.query != NULL || la_start_after == 0 ||
-		desc->estate->es_instrument != 0)
+	if (la_deferred.estate != NULL || la_start_after == 0 ||
+		estate->es_instrument != 0)
 		return false;
 	am = la_index_am_if_ready(all->index);
 	if (am == NULL || !la_keys_are_plain(all))
 		return false;
 
-	la_deferred.query = desc;
+	la_deferred.estate = estate;
 	la_deferred.scans.runs = 0;
 	la_deferred.callback.func = la_deferred_reset;
-	MemoryContextRegisterResetCallback(desc->estate->es_query_cxt,
+	MemoryContextRegisterResetCallback(estate->es_query_cxt,
 									   &la_deferred.callback);
 
 	node->scans = &la_deferred.scans;
 	node->plan = plan;
+	node->limit = limit != NULL && la_limited_scan(limit) == plan ?
+		limit : NULL;
 	node->desc_ref = desc_ref;
 	node->am = am;
 	node->starts = 0;
+	node->start_reads = -1;
 	node->cached_starts = 0;
 	node->is_marked = false;
 	return true;
@@ -106,11 +127,13 @@ la_defer_scan(QueryDesc *desc, PlanState *plan, IndexScanDesc *desc_ref,
 pg_attribute_hot bool
 la_query_defer(QueryDesc *desc)
 {
-	PlanState  *plan = desc->planstate;
+	LimitState *limit = NULL;
 
 	if (desc->plannedstmt->parallelModeNeeded || IsParallelWorker())
 		return false;
-	for (;;)
+	for (PlanState *plan = desc->planstate;
+		 plan != NULL;
+		 plan = outerPlanState(plan))
 	{
 		if (plan->initPlan != NIL || plan->subPlan != NIL)
 			return false;
@@ -122,7 +145,8 @@ la_query_defer(QueryDesc *desc)
 									 scan->iss_OrderByKeys,
 									 scan->iss_NumOrderByKeys};
 
-			return la_defer_scan(desc, plan, &scan->iss_ScanDesc, &all);
+			return la_defer_scan(desc->estate, plan, &scan->iss_ScanDesc, &all,
+								 limit);
 		}
 		if (IsA(plan, IndexOnlyScanState))
 		{
@@ -133,33 +157,17 @@ la_query_defer(QueryDesc *desc)
 									 scan->ioss_OrderByKeys,
 									 scan->ioss_NumOrderByKeys};
 
-			return la_defer_scan(desc, plan, &scan->ioss_ScanDesc, &all);
+			return la_defer_scan(desc->estate, plan, &scan->ioss_ScanDesc,
+								 &all, limit);
 		}
-		if (!IsA(plan, LimitState) && !IsA(plan, SortState) &&
-			!IsA(plan, AggState) && !IsA(plan, ResultState) &&
-			!IsA(plan, LockRowsState) && !IsA(plan, ModifyTableState))
-			return false;
-		plan = outerPlanState(plan);
-		if (plan == NULL)
-			return true;
-	}
-}
-
-/*
- * The LIMIT that stops the scan of the query that is deferred, or NULL.
- */
-static LimitState *
-la_deferred_limit(void)
-{
-	PlanState  *scan = la_deferred_node.plan;
-	LimitState *limit = NULL;
-
-	for (PlanState *plan = la_deferred.query->planstate;
-		 plan != scan;
-		 plan = outerPlanState(plan))
 		if (IsA(plan, LimitState))
 			limit = (LimitState *) plan;
-	return limit != NULL && la_limited_scan(limit) == scan ? limit : NULL;
+		else if (!IsA(plan, SortState) && !IsA(plan, AggState) &&
+				 !IsA(plan, ResultState) && !IsA(plan, LockRowsState) &&
+				 !IsA(plan, ModifyTableState))
+			return false;
+	}
+	return true;
 }
 
 /*
@@ -170,23 +178,23 @@ LaIndexNode *
 la_deferred_register(void)
 {
 	LaIndexNode *first = &la_deferred_node;
-	EState	   *estate = la_deferred.query->estate;
+	EState	   *estate = la_deferred.estate;
 	LaIndexNode *node;
 	LaQuery    *query;
 
-	Assert(first->desc != NULL);
+	Assert(first->desc != NULL && estate != NULL);
 	if (!la_index_scan_may_be_followed(first->desc))
 	{
-		la_deferred_forget();
+		la_deferred_release();
 		return NULL;
 	}
 	query = la_query_create(estate);
 	query->scans.runs = la_deferred.scans.runs;
 	node = la_index_node_register(estate->es_query_cxt, &query->scans,
-								  first->plan, la_deferred_limit(), true);
+								  first->plan, first->limit, true);
 	dlist_push_tail(&query->nodes, &node->query_link);
 	la_index_node_take_over(node, first);
-	la_deferred_forget();
+	la_deferred_release();
 
 	/* What has slept meanwhile may have been the client. */
 	if (query->scans.runs > 0)

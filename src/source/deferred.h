@@ -17,7 +17,7 @@
 /* The query that is deferred: one at a time in each process. */
 typedef struct LaDeferred
 {
-	QueryDesc  *query;			/* NULL: none */
+	EState	   *estate;			/* NULL: none */
 	LaScans		scans;			/* none, but the executor's runs are counted */
 	MemoryContextCallback callback; /* when the query's memory goes */
 } LaDeferred;
@@ -27,10 +27,14 @@ extern LaDeferred la_deferred;
 extern bool la_query_defer(QueryDesc *desc);
 extern LaIndexNode *la_deferred_register(void);
 
-static inline bool
-la_is_deferred(const LaIndexNode *node)
+/*
+ * The executor comes back from running a plan.
+ */
+static inline void
+la_deferred_pause(const QueryDesc *desc)
 {
-	return node == &la_deferred_node;
+	if (la_deferred.estate == desc->estate)
+		la_deferred.scans.runs++;
 }
 
 /*
@@ -57,16 +61,6 @@ la_deferred_forget(void)
 {
 	la_deferred_node.desc = NULL;
 	la_deferred_node.desc_ref = NULL;
-}
-
-/*
- * The executor comes back from running a plan.
- */
-static inline void
-la_deferred_pause(const QueryDesc *desc)
-{
-	if (la_deferred.query == desc)
-		la_deferred.scans.runs++;
 }
 
 #endif							/* LA_DEFERRED_H */

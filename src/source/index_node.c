@@ -72,8 +72,8 @@ LaByAddress la_bound_nodes;
 #define LA_ASIDE_STARTS		8
 
 /*
- * Nodes that are not bound yet, of some indexes: those of the innermost query
- * first, and each query's in the order of its plan, which is about that in
+ * Nodes that are not bound yet, of some indexes: those of the query that began
+ * last first, and each query's in the order of its plan, which is about that in
  * which they start.
  */
 struct LaUnbound
@@ -411,15 +411,15 @@ la_index_node_has_read(LaIndexNode *node, BlockNumber blkno, int64 reads)
 	LaIndexStart *start;
 	int64		nleaves;
 
+	if (la_is_short(node))
+	{
+		node->start.calls++;
+		return true;
+	}
 	node = la_registered(node);
 	if (node == NULL)
 		return true;
 	start = &node->start;
-	if (la_is_short(node))
-	{
-		start->calls++;
-		return true;
-	}
 
 	/* What the access method has read now is a leaf page, and no gap's. */
 	nleaves = la_blocks_read() - reads;

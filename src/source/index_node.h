@@ -57,6 +57,12 @@ typedef struct LaIndexNode
 extern LaByAddress la_bound_nodes;
 extern LaIndexNode la_deferred_node;
 
+static inline bool
+la_is_deferred(const LaIndexNode *node)
+{
+	return node == &la_deferred_node;
+}
+
 /*
  * The node of a descriptor if it is found at once, or NULL.
  */

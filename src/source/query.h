@@ -29,7 +29,7 @@ typedef struct LaQuery
 	int			nby_node;
 } LaQuery;
 
-/* Running queries that we follow, the innermost first. */
+/* Running queries that we follow, the one first that was found last. */
 extern dlist_head la_queries;
 
 /*

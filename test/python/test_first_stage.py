@@ -349,6 +349,47 @@ def test_one_that_is_deferred_calls_others(connection: Connection) -> None:
             connection.execute("COMMIT")
 
 
+def test_ends_of_one_that_is_deferred(connection: Connection) -> None:
+    """A cursor that outlives its transaction, and a function whose error is caught around it."""
+    connection.execute(
+        "CREATE FUNCTION staged_failing(key int) RETURNS int LANGUAGE sql"
+        " AS 'SELECT 1 / (id - id) FROM staged WHERE a = key'"
+    )
+    connection.execute(
+        """
+        CREATE FUNCTION staged_caught(key int) RETURNS bigint LANGUAGE plpgsql AS $$
+        DECLARE
+            found bigint;
+        BEGIN
+            BEGIN
+                found := staged_failing(key);
+            EXCEPTION WHEN division_by_zero THEN
+            END;
+            SELECT sum(id) INTO found FROM staged WHERE a = key;
+            RETURN found;
+        END $$
+        """
+    )
+    settings(connection, pg_lookahead__start_after=8)
+    query = "SELECT id, filler FROM staged WHERE a = {} ORDER BY id"
+    for n in range(1, 6):
+        expected = rows_without(connection, query.format(n))
+        ids = sum(id for id, _ in expected)
+        connection.execute("BEGIN")
+        connection.execute(f"DECLARE c SCROLL CURSOR WITH HOLD FOR {query.format(n)}")
+        answer = rows(connection, "FETCH 1 FROM c") if n % 2 else []
+        for key in (n, 6 - n, n):
+            caught = value(connection, f"SELECT staged_caught({key})")
+            assert (caught == ids) == (key == n), (n, key)
+        connection.execute("COMMIT")
+        assert value(connection, f"SELECT staged_caught({n})") == ids
+        answer += rows(connection, "FETCH ALL FROM c")
+        assert answer == expected
+        assert rows(connection, "FETCH BACKWARD ALL FROM c") == expected[::-1]
+        connection.execute("CLOSE c")
+        assert rows(connection, query.format(n)) == expected
+
+
 def test_index_changes_while_one_is_deferred(cluster: Cluster, connection: Connection) -> None:
     """The relation cache entry is made anew under a cursor, and settings are changed."""
     query = "SELECT id, filler FROM staged WHERE a = {} ORDER BY id"
