@@ -151,7 +151,8 @@ la_ExecutorEnd(QueryDesc *queryDesc)
 			la_query_finish(queryDesc);
 			la_query_report(queryDesc);
 		}
-		la_explain_query_ends(queryDesc);
+		if (queryDesc->estate->es_instrument != 0)
+			la_explain_query_ends(queryDesc);
 	}
 
 	if (prev_ExecutorEnd)

@@ -40,9 +40,9 @@ la_explain_per_node(PlanState *planstate, List *ancestors,
 }
 
 /*
- * A query ends: the plan nodes have shown all.
+ * A query that was instrumented ends: the plan nodes have shown all.
  */
-pg_attribute_hot void
+void
 la_explain_query_ends(const QueryDesc *desc)
 {
 }
@@ -92,10 +92,10 @@ la_ExplainOneQuery(Query *query, int cursorOptions, IntoClause *into,
 }
 
 /*
- * A query ends, and its counters are complete.  If its plan is what EXPLAIN has
- * just shown, add what there is to show.
+ * A query that was instrumented ends, and its counters are complete.  If its
+ * plan is what EXPLAIN has just shown, add what there is to show.
  */
-pg_attribute_hot void
+void
 la_explain_query_ends(const QueryDesc *desc)
 {
 	if (la_explained == NULL || la_explained->pstmt != desc->plannedstmt)

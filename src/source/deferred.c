@@ -92,7 +92,7 @@ la_defer_scan(EState *estate, PlanState *plan, IndexScanDesc *desc_ref,
 
 	if (all->index == NULL ||
 		RelationGetRelid(all->index) < FirstNormalObjectId ||
-		la_finds_one_row(all))
+		(all->index->rd_index->indisunique && la_finds_one_row(all)))
 		return true;
 	if (la_deferred.estate != NULL || la_start_after == 0 ||
 		estate->es_instrument != 0)
