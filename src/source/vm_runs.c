@@ -230,26 +230,42 @@ la_vm_is_inside(const LaVmRuns *runs, BlockNumber visited)
 }
 
 /*
+ * Copy the map for the blocks around the one at which VACUUM was seen.  It has
+ * gone on since, and what it has dealt with by now is not in front of it.
+ */
+static void
+la_vm_read_around(LaVmRuns *runs, BlockNumber visited)
+{
+	const volatile int64 *live = runs->target.live;
+
+	la_vm_read(runs, &runs->around, visited / LA_BLOCKS_PER_PAGE);
+	runs->around_from = visited;
+	if (live != NULL && *live > visited)
+		runs->around_from = (BlockNumber) *live;
+}
+
+/*
  * VACUUM was seen at this block.  Returns false if it does visit what we left
  * out: from now on less is left out, and what is in front has to be asked for
  * anew.
  *
- * Once is not enough: a block in a gap may have been changed since we looked.
+ * Once is not enough: a block in a gap may have been changed since we looked,
+ * so that VACUUM visits the short piece in front of it.  So after each time a
+ * new copy is asked, for which such a piece is none any more.
  */
 bool
 la_vm_check(LaVmRuns *runs, BlockNumber visited)
 {
-	const BlockNumber number = visited / LA_BLOCKS_PER_PAGE;
-
 	if (runs->skip == LA_SKIP_NOTHING || visited == runs->visited)
 		return true;
 	runs->visited = visited;
-	runs->inside = la_vm_is_inside(runs, visited) ? runs->inside + 1 : 0;
-	if (la_vm_is_old(&runs->around, number))
-	{
-		la_vm_read(runs, &runs->around, number);
-		runs->around_from = visited;
-	}
+	if (la_vm_is_inside(runs, visited))
+		runs->inside++;
+	else if (!la_vm_is_skippable(runs, &runs->around, visited))
+		runs->inside = 0;
+	if (runs->inside > 0 ||
+		la_vm_is_old(&runs->around, visited / LA_BLOCKS_PER_PAGE))
+		la_vm_read_around(runs, visited);
 	if (runs->inside < LA_INSIDE_LOOKS)
 		return true;
 	runs->skip++;

@@ -48,7 +48,8 @@ typedef struct LaVmRuns
 
 	/* for la_vm_check() */
 	BlockNumber visited;		/* where VACUUM was last */
-	int			inside;			/* looks in a row that saw it in a gap */
+	int			inside;			/* times that it was seen in a gap, since it
+								 * was seen at a block that is no gap's */
 	LaMapPage	around;			/* of the blocks where it is, ... */
 	BlockNumber around_from;	/* ... made when it was here */
 } LaVmRuns;
