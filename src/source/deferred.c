@@ -140,10 +140,7 @@ la_query_defer(QueryDesc *desc)
 		if (IsA(plan, IndexScanState))
 		{
 			IndexScanState *scan = (IndexScanState *) plan;
-			const LaIndexKeys all = {scan->iss_RelationDesc,
-									 scan->iss_ScanKeys, scan->iss_NumScanKeys,
-									 scan->iss_OrderByKeys,
-									 scan->iss_NumOrderByKeys};
+			const LaIndexKeys all = la_index_scan_keys(scan);
 
 			return la_defer_scan(desc->estate, plan, &scan->iss_ScanDesc, &all,
 								 limit);
@@ -151,11 +148,7 @@ la_query_defer(QueryDesc *desc)
 		if (IsA(plan, IndexOnlyScanState))
 		{
 			IndexOnlyScanState *scan = (IndexOnlyScanState *) plan;
-			const LaIndexKeys all = {scan->ioss_RelationDesc,
-									 scan->ioss_ScanKeys,
-									 scan->ioss_NumScanKeys,
-									 scan->ioss_OrderByKeys,
-									 scan->ioss_NumOrderByKeys};
+			const LaIndexKeys all = la_index_only_scan_keys(scan);
 
 			return la_defer_scan(desc->estate, plan, &scan->ioss_ScanDesc,
 								 &all, limit);

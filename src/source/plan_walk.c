@@ -263,9 +263,7 @@ la_note_subplans(LaWalk *walk, PlanState *node)
 static pg_attribute_hot void
 la_register_plain_scan(LaWalk *walk, IndexScanState *node)
 {
-	const LaIndexKeys all = {node->iss_RelationDesc,
-							 node->iss_ScanKeys, node->iss_NumScanKeys,
-							 node->iss_OrderByKeys, node->iss_NumOrderByKeys};
+	const LaIndexKeys all = la_index_scan_keys(node);
 
 	la_register_index_scan(walk, &node->ss.ps, &all);
 }
@@ -273,9 +271,7 @@ la_register_plain_scan(LaWalk *walk, IndexScanState *node)
 static void
 la_register_only_scan(LaWalk *walk, IndexOnlyScanState *node)
 {
-	const LaIndexKeys all = {node->ioss_RelationDesc,
-							 node->ioss_ScanKeys, node->ioss_NumScanKeys,
-							 node->ioss_OrderByKeys, node->ioss_NumOrderByKeys};
+	const LaIndexKeys all = la_index_only_scan_keys(node);
 
 	la_register_index_scan(walk, &node->ss.ps, &all);
 }

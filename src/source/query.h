@@ -11,7 +11,6 @@
 #define LA_QUERY_H
 
 #include "executor/execdesc.h"
-#include "nodes/execnodes.h"
 #include "source/followed.h"
 #include "source/plain.h"
 
@@ -50,6 +49,29 @@ extern void la_query_report(const QueryDesc *desc);
 extern LaQuery *la_query_create(EState *estate);
 extern LaQuery *la_query_of(EState *estate);
 extern int	la_reads_in_flight(void);
+
+/*
+ * What a node scans its index for.
+ */
+static inline LaIndexKeys
+la_index_scan_keys(const IndexScanState *node)
+{
+	LaIndexKeys all = {node->iss_RelationDesc,
+					   node->iss_ScanKeys, node->iss_NumScanKeys,
+					   node->iss_OrderByKeys, node->iss_NumOrderByKeys};
+
+	return all;
+}
+
+static inline LaIndexKeys
+la_index_only_scan_keys(const IndexOnlyScanState *node)
+{
+	LaIndexKeys all = {node->ioss_RelationDesc,
+					   node->ioss_ScanKeys, node->ioss_NumScanKeys,
+					   node->ioss_OrderByKeys, node->ioss_NumOrderByKeys};
+
+	return all;
+}
 
 /* plan_walk.c */
 extern LaQuery *la_plan_walk(const QueryDesc *desc);

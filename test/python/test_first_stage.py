@@ -196,6 +196,15 @@ def test_long_ways(cluster: Cluster, name: str, patience: int) -> None:
 
 BLOCKS = 400
 
+# A scan by "a" goes back in steps of 51 blocks, and forward by 349 after each seventh.
+JUMPING = f"""
+CREATE TABLE {{0}} (a int, filler text) WITH (fillfactor = 10) TABLESPACE slow;
+INSERT INTO {{0}} SELECT (i * 149) % {BLOCKS}, repeat('x', 700)
+  FROM generate_series(0, {BLOCKS - 1}) i;
+CREATE INDEX {{0}}_a ON {{0}} (a);
+VACUUM ANALYZE {{0}};
+"""
+
 
 def test_what_was_read_in_it_counts(new_cluster: NewCluster) -> None:
     """Look-ahead starts after as many waits as if the scan had been followed from its start.
@@ -207,16 +216,7 @@ def test_what_was_read_in_it_counts(new_cluster: NewCluster) -> None:
     cluster = new_cluster()
     with slow_tablespace(cluster, read_us=2000):
         with connect(cluster) as connection:
-            script(
-                connection,
-                f"""
-                CREATE TABLE waited (a int, filler text) WITH (fillfactor = 10) TABLESPACE slow;
-                INSERT INTO waited SELECT (i * 149) % {BLOCKS}, repeat('x', 700)
-                  FROM generate_series(0, {BLOCKS - 1}) i;
-                CREATE INDEX waited_a ON waited (a);
-                VACUUM ANALYZE waited;
-                """,
-            )
+            script(connection, JUMPING.format("waited"))
             blocks = "SELECT count(DISTINCT (ctid::text::point)[0]) FROM waited"
             assert value(connection, blocks) == BLOCKS
         for patience, is_used in ((8, False), (2, True), (1, False), (20, True), (8, True)):
@@ -254,16 +254,7 @@ def test_plans_that_are_deferred(new_cluster: NewCluster, is_cursor: bool) -> No
     cluster = new_cluster()
     with slow_tablespace(cluster, read_us=1000):
         with connect(cluster) as connection:
-            script(
-                connection,
-                f"""
-                CREATE TABLE shaped (a int, filler text) WITH (fillfactor = 10) TABLESPACE slow;
-                INSERT INTO shaped SELECT (i * 149) % {BLOCKS}, repeat('x', 700)
-                  FROM generate_series(0, {BLOCKS - 1}) i;
-                CREATE INDEX shaped_a ON shaped (a);
-                VACUUM ANALYZE shaped;
-                """,
-            )
+            script(connection, JUMPING.format("shaped"))
         for name, query in SHAPES.items():
             if is_cursor and not query.startswith("SELECT"):
                 continue
