@@ -7,8 +7,8 @@ place := $(patsubst %/,%,$(or $(VPATH),$(dir $(firstword $(MAKEFILE_LIST)))))
 ifneq ($(place),.)
 VPATH ?= $(place)
 endif
-# What make finds there it would not make here.
-ifneq ($(realpath $(place)),$(realpath $(CURDIR)))
+# What make finds there it would not make here.  (Not CURDIR: it may have blanks.)
+ifneq ($(realpath $(place)),$(realpath .))
 ifneq ($(wildcard $(place)/*.so $(place)/src/*/*[.]o),)
 $(error the sources were built where they are: run "make clean" in $(place) first)
 endif
@@ -43,6 +43,7 @@ OBJS = \
 	src/extend/space.o \
 	src/extend/spare.o \
 	src/extend/target_page.o \
+	src/extend/wal_ahead.o \
 	src/extend/write_combine.o \
 	src/source/bitmap_blocks.o \
 	src/source/bitmap_scan.o \
@@ -62,6 +63,7 @@ OBJS = \
 	src/source/query.o \
 	src/source/scout.o \
 	src/source/seq_scan.o \
+	src/source/seq_worth.o \
 	src/source/vacuum_ring.o \
 	src/source/vm_runs.o \
 	src/window/frontier.o \
@@ -77,6 +79,7 @@ OBJS = \
 	src/method/file_advice.o \
 	src/method/none.o \
 	src/method/worker.o \
+	src/service/give_way.o \
 	src/service/owner.o \
 	src/service/queue.o \
 	src/service/resolver.o \
@@ -99,7 +102,18 @@ ISOLATION_OPTS = --inputdir=$(place)/test --load-extension=pg_lookahead
 
 PG_CONFIG ?= pg_config
 PGXS := $(shell $(PG_CONFIG) --pgxs)
+# The archive needs no server.
+ifneq ($(MAKECMDGOALS),dist)
+ifeq ($(PGXS),)
+$(error "$(PG_CONFIG)" is no pg_config that works: say PG_CONFIG=.../bin/pg_config; of a package, it comes \
+	with postgresql-server-dev-N (Debian, Ubuntu) or postgresqlN-devel (Red Hat), N being the server's version)
+endif
+ifeq ($(wildcard $(PGXS)),)
+$(error "$(PG_CONFIG)" names $(PGXS), which is not there: install postgresql-server-dev-N (Debian, Ubuntu) or \
+	postgresqlN-devel (Red Hat), N being the version of that server)
+endif
 include $(PGXS)
+endif
 
 # PGXS knows nothing of our headers: rebuild everything when one changes.
 $(OBJS) $(OBJS:.o=.bc): $(wildcard $(place)/src/*.h $(place)/src/*/*.h)
@@ -111,6 +125,6 @@ $(shell mkdir -p $(sort $(dir $(OBJS))))
 EXTVERSION = $(shell sed -n "s/^default_version = '\(.*\)'/\1/p" $(place)/pg_lookahead.control)
 dist:
 	git -C $(place) archive --format zip --prefix=pg_lookahead-$(EXTVERSION)/ \
-		-o $(CURDIR)/pg_lookahead-$(EXTVERSION).zip HEAD
+		-o "$(CURDIR)/pg_lookahead-$(EXTVERSION).zip" HEAD
 
 .PHONY: dist

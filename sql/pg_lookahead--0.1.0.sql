@@ -198,7 +198,8 @@ CREATE FUNCTION pg_lookahead_extend(
     OUT index_builds bigint,
     OUT index_pages bigint,
     OUT writes bigint,
-    OUT pages_written bigint)
+    OUT pages_written bigint,
+    OUT wal_wakeups bigint)
 RETURNS SETOF record
 AS 'MODULE_PATHNAME', 'pg_lookahead_extend'
 LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED;

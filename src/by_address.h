@@ -14,7 +14,7 @@
  * The logarithm of how many are found at once: those looked up lately, each at
  * the only place where it can be.
  */
-#define LA_AT_ONCE_BITS 6
+#define LA_AT_ONCE_BITS 8
 
 /* All that of one kind.  Zeroed there is none. */
 typedef struct LaByAddress

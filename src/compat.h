@@ -124,11 +124,11 @@
  * current memory context.  18 returns it in a structure.
  */
 #if PG_VERSION_NUM >= 180000
-#define la_rel_path(rel) \
-	pstrdup(relpathperm(*la_rel_locator(rel), MAIN_FORKNUM).str)
+#define la_locator_path(locator) pstrdup(relpathperm(locator, MAIN_FORKNUM).str)
 #else
-#define la_rel_path(rel) relpathperm(*la_rel_locator(rel), MAIN_FORKNUM)
+#define la_locator_path(locator) relpathperm(locator, MAIN_FORKNUM)
 #endif
+#define la_rel_path(rel) la_locator_path(*la_rel_locator(rel))
 
 /*
  * 16 brought direct I/O for data files.  Kernel advice is useless with it.
@@ -197,6 +197,16 @@ la_smgr_read(SMgrRelation smgr, ForkNumber fork, BlockNumber first,
 #define la_set_persistence(read, p) ((read)->persistence = (p))
 #elif PG_VERSION_NUM >= 170000
 #define la_set_persistence(read, p) ((read)->smgr_persistence = (p))
+#endif
+
+/*
+ * From 18 on a read may be left to another process; LA_READ_HERE says that it
+ * is waited for at once.
+ */
+#if PG_VERSION_NUM >= 180000
+#define LA_READ_HERE READ_BUFFERS_SYNCHRONOUSLY
+#else
+#define LA_READ_HERE 0
 #endif
 
 /*
@@ -687,6 +697,27 @@ la_wait_event_watcher_main(void)
 	(list_length(rangeTable) != 1 ? ACL_NO_RIGHTS : \
 	 linitial_node(RangeTblEntry, rangeTable)->requiredPerms)
 #endif
+
+/*
+ * Wake the WAL writer, if there is one.  Its latch may be read without a lock.
+ */
+static inline void
+la_wake_wal_writer(void)
+{
+#if PG_VERSION_NUM >= 180000
+	volatile PROC_HDR *global = ProcGlobal;
+	ProcNumber	writer = global->walwriterProc;
+
+	if (writer != INVALID_PROC_NUMBER)
+		SetLatch(&GetPGProcByNumber(writer)->procLatch);
+#else
+	Latch	   *volatile *latch = &ProcGlobal->walwriterLatch;
+	Latch	   *writer = *latch;
+
+	if (writer)
+		SetLatch(writer);
+#endif
+}
 
 /*
  * Take a lock for the session, without waiting and without an error if there is

@@ -16,6 +16,7 @@
  *	load_routed.c	COPY into a partitioned table: as for INSERT (15)
  *	load_table.c	which table that is
  *	write_combine.c	what was filled is written out many pages at a time
+ *	wal_ahead.c		the WAL of it is flushed in advance
  *	spare.c			what was added and is not used yet, and the planner
  *	extend_stats.c	counters
  *	../hook/		who calls all this
@@ -74,9 +75,10 @@ typedef struct LaExtendCounters
 	int64		errors_total;	/* not done: an error, such as a full disk */
 	int64		index_builds_total; /* that got a worker */
 	int64		index_pages_total;	/* that workers made space for */
-	int64		time_us_total;	/* that extending took */
+	int64		time_us_total;	/* that extending took, if in vain, too */
 	int64		writes_total;	/* calls that wrote what had been filled */
 	int64		pages_written_total;	/* by them */
+	int64		wal_wakeups_total;	/* of the WAL writer */
 } LaExtendCounters;
 
 /* What the free space map must say of a table before pages are added to it. */
@@ -144,8 +146,10 @@ extern bool la_space_add(Relation rel, BlockNumber nblocks,
 extern void la_space_failed(void);
 extern bool la_space_is_possible(void);
 extern bool la_disk_has_room(const struct statvfs *disk, uint64 length);
+extern bool la_space_take(Relation rel, BlockNumber nblocks, BlockNumber first,
+						  uint32 most, LaSpace *space);
 extern void la_space_return(Relation rel, BlockNumber first, BlockNumber last,
-							bool may_be_used);
+							bool may_be_used, BlockNumber taken_end);
 
 /* spare.c */
 extern bool la_page_is_in_use(Relation rel, BlockNumber block);
@@ -154,6 +158,7 @@ extern void la_spare_shmem_attach(void *area, bool is_new);
 extern void la_spare_note(Relation rel, BlockNumber last);
 extern void la_spare_note_end(Relation rel, BlockNumber last);
 extern BlockNumber la_spare_end(Relation rel);
+extern BlockNumber la_spare_pages(Relation rel, BlockNumber nblocks);
 extern void la_spare_planned(Oid relid, RelOptInfo *info);
 
 /* file_extend.c */

@@ -15,6 +15,7 @@
 
 #include "compat.h"
 #include "extend/extend.h"
+#include "extend/wal_ahead.h"
 #include "port/atomics.h"
 #include "report/views.h"
 #include "storage/ipc.h"
@@ -25,11 +26,12 @@
 PG_FUNCTION_INFO_V1(pg_lookahead_extend);
 
 #define LA_EXTEND_NCOUNTERS (sizeof(LaExtendCounters) / sizeof(int64))
-#define LA_EXTEND_COLUMNS	11
+#define LA_EXTEND_COLUMNS	12
 
 typedef struct LaExtendShared
 {
 	pg_atomic_uint64 counters[LA_EXTEND_NCOUNTERS]; /* of all backends */
+	pg_atomic_uint64 wal_woken; /* see wal_ahead.c */
 } LaExtendShared;
 
 LaExtendCounters la_extend_counters;
@@ -59,8 +61,12 @@ la_extend_shmem_startup(void)
 	la_extend_shared = ShmemInitStruct("pg_lookahead extend",
 									   sizeof(LaExtendShared), &found);
 	if (!found)
+	{
 		for (int i = 0; i < LA_EXTEND_NCOUNTERS; i++)
 			pg_atomic_init_u64(&la_extend_shared->counters[i], 0);
+		pg_atomic_init_u64(&la_extend_shared->wal_woken, 0);
+	}
+	la_wal_shmem_attach(&la_extend_shared->wal_woken);
 	notes = ShmemInitStruct("pg_lookahead spare pages", la_spare_shmem_size(),
 							&found);
 	la_spare_shmem_attach(notes, !found);
@@ -105,6 +111,7 @@ la_put_row(ReturnSetInfo *result, const char *scope,
 	values[i++] = Int64GetDatum(counters->index_pages_total);
 	values[i++] = Int64GetDatum(counters->writes_total);
 	values[i++] = Int64GetDatum(counters->pages_written_total);
+	values[i++] = Int64GetDatum(counters->wal_wakeups_total);
 	Assert(i == LA_EXTEND_COLUMNS);
 	tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
 }

@@ -21,6 +21,7 @@
 
 #include "access/relation.h"
 #include "extend/filled_tables.h"
+#include "extend/wal_ahead.h"
 
 /*
  * Watch one more table.
@@ -147,6 +148,7 @@ la_tables_look(LaFilledTables *filled)
 	Relation	rel;
 	BlockNumber target;
 
+	la_wal_ahead();
 	filled->rows++;
 	if (filled->ntables == 0 ||
 		(filled->keeps_none && filled->rows % LA_LOOK_ROWS != 0))

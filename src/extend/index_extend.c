@@ -60,7 +60,14 @@
  *
  * Where it costs next to nothing to allocate space (ext4 and XFS on a disk do
  * so when pages are written out, not when they are written) the worker finds
- * that out and goes away; see la_index_space_main().
+ * that out and allocates no more; see la_index_space_main().
+ *
+ * WAL.  All that a build writes goes into the WAL as well: page after page of a
+ * B-tree, at the end of a GIN, GiST or SP-GiST index.  The process that builds
+ * would write that out, too.  Once there is something in the file the worker
+ * sees to it that the WAL writer does so (wal_ahead.c).  When space is cheap
+ * and the file has not got longer for some seconds it goes away: a command that
+ * is done CONCURRENTLY may wait for others for hours.
  *
  * Copyright (c) 2026, the pg_lookahead authors
  *
@@ -78,6 +85,7 @@
 #include "common/relpath.h"
 #include "compat.h"
 #include "extend/extend.h"
+#include "extend/wal_ahead.h"
 #include "portability/instr_time.h"
 #include "postmaster/interrupt.h"
 #include "service/background.h"
@@ -103,7 +111,11 @@
 
 /* How often the worker looks at the file, in milliseconds. */
 #define LA_LOOK_OFTEN			1
+#define LA_LOOK_WAL				8
 #define LA_LOOK_SELDOM			64
+
+/* Looks in a row that saw no more of the file before there is no more. */
+#define LA_LAST_LOOKS			512
 
 /* How long the worker is waited for at the end, and in what steps, in ms. */
 #define LA_STOP_WAIT			5000
@@ -119,7 +131,8 @@
 typedef struct LaIndexOrder
 {
 	uint32		step;			/* blocks */
-	char		path[BGW_EXTRALEN - sizeof(uint32)];
+	bool		needs_wal;		/* what is built is in the WAL */
+	char		path[BGW_EXTRALEN - sizeof(uint32) - sizeof(bool)];
 } LaIndexOrder;
 
 StaticAssertDecl(sizeof(LaIndexOrder) <= BGW_EXTRALEN,
@@ -226,7 +239,7 @@ la_reported_index(void)
 }
 
 static bool
-la_space_worker_start(const char *path)
+la_space_worker_start(const char *path, bool needs_wal)
 {
 	static bool has_callback = false;
 	BackgroundWorker worker;
@@ -236,6 +249,7 @@ la_space_worker_start(const char *path)
 
 	memset(&order, 0, sizeof(order));
 	order.step = la_index_extend_size;
+	order.needs_wal = needs_wal;
 	if (strlcpy(order.path, path, sizeof(order.path)) >= sizeof(order.path))
 		return false;
 
@@ -403,7 +417,8 @@ la_index_build_begin(Oid relid)
 		la_build.index = relid;
 		la_build.locator = *la_rel_locator(index);
 		la_build.level = la_index_builds;
-		if (la_space_worker_start(la_rel_path(index)))
+		if (la_space_worker_start(la_rel_path(index),
+								  RelationNeedsWAL(index)))
 			la_extend_count(&(LaExtendCounters) {.index_builds_total = 1});
 		else
 			la_extend_count(&(LaExtendCounters) {.errors_total = 1});
@@ -541,7 +556,12 @@ typedef struct LaIndexFile
 	const char *path;
 	uint32		segment;
 	int			fd;				/* -1: not open */
+	off_t		size;			/* as seen last */
+	int			same;			/* looks since it was another */
 	off_t		reserved;		/* allocated up to here */
+	int			trials;			/* allocations so far */
+	bool		is_enough;		/* no more of them: there is nothing to win,
+								 * or it cannot be done */
 } LaIndexFile;
 
 static int
@@ -586,11 +606,43 @@ la_reserve(LaIndexFile *file, off_t from, off_t length)
 }
 
 /*
+ * Keep space allocated beyond the end of the file, whose length is "size".
+ * Returns whether there was something to do.
+ */
+static bool
+la_keep_reserved(LaIndexFile *file, off_t size, off_t step)
+{
+	off_t		from = Max(file->reserved, size);
+	off_t		length = Min(step, LA_FILE_BYTES - from);
+	int64		took;
+
+	if (file->is_enough || size == 0 || size + step <= file->reserved)
+		return false;
+	/* Nothing is left of this file: wait for the next one. */
+	if (length <= 0)
+		return true;
+	took = la_reserve(file, from, length);
+	if (took < 0)
+	{
+		file->is_enough = true;
+		if (!ShutdownRequestPending)
+			la_extend_count(&(LaExtendCounters) {.errors_total = 1});
+		return false;
+	}
+	la_extend_count(&(LaExtendCounters)
+					{.index_pages_total = length / BLCKSZ});
+	if (file->trials < LA_CHEAP_TRIALS && took < LA_CHEAP_US)
+		file->is_enough = true;
+	file->trials++;
+	return true;
+}
+
+/*
  * Entry point of the worker.
  *
  * It has no database, takes no lock and touches no buffer.  It ends when it is
- * told to, when the file has been unlinked, after an error, and when it finds
- * that allocating is cheap.
+ * told to, when the file has been unlinked, emptied or cannot be opened, and
+ * when it has nothing more to do.
  */
 void
 la_index_space_main(Datum arg)
@@ -598,7 +650,6 @@ la_index_space_main(Datum arg)
 	LaIndexOrder order;
 	LaIndexFile file = {.fd = -1};
 	off_t		step;
-	int			trials = 0;
 	long		wait = LA_LOOK_OFTEN;
 
 	pqsignal(SIGTERM, SignalHandlerForShutdownRequest);
@@ -610,6 +661,7 @@ la_index_space_main(Datum arg)
 	while (!ShutdownRequestPending)
 	{
 		struct stat found = {0};
+		bool		has_wal;
 
 		if (file.fd < 0)
 			file.fd = la_segment_open(&file);
@@ -622,32 +674,24 @@ la_index_space_main(Datum arg)
 			close(file.fd);
 			file.fd = -1;
 			file.segment++;
-			file.reserved = 0;
+			file.size = file.reserved = 0;
 			continue;
 		}
+		if (found.st_size < file.size)
+			break;
+		file.same = found.st_size > file.size ? 0 : file.same + 1;
+		file.size = found.st_size;
 		wait = Min(wait * 2, LA_LOOK_SELDOM);
-		if (found.st_size > 0 && found.st_size + step > file.reserved)
+		has_wal = order.needs_wal && file.same < LA_LAST_LOOKS;
+		if (has_wal && (file.size > 0 || file.segment > 0))
 		{
-			off_t		from = Max(file.reserved, found.st_size);
-			off_t		length = Min(step, LA_FILE_BYTES - from);
-			int64		took;
-
-			/* Nothing is left of this file: wait for the next one. */
-			took = length > 0 ? la_reserve(&file, from, length) : INT64_MAX;
-			if (took < 0 && ShutdownRequestPending)
-				break;
-			if (took < 0)
-			{
-				la_extend_count(&(LaExtendCounters) {.errors_total = 1});
-				break;
-			}
-			la_extend_count(&(LaExtendCounters)
-							{.index_pages_total = length / BLCKSZ});
-			if (trials < LA_CHEAP_TRIALS && took < LA_CHEAP_US)
-				break;
-			trials++;
-			wait = LA_LOOK_OFTEN;
+			la_wal_look(GetXLogInsertRecPtr());
+			wait = Min(wait, LA_LOOK_WAL);
 		}
+		if (la_keep_reserved(&file, file.size, step))
+			wait = LA_LOOK_OFTEN;
+		else if (file.is_enough && !has_wal)
+			break;
 
 		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT |
 						 WL_EXIT_ON_PM_DEATH, wait, PG_WAIT_EXTENSION);

@@ -22,14 +22,31 @@
  *				left goes into the free space map.  As long as it has such
  *				pages the server does not ask that map.  So now and then we
  *				do, and if the table has room elsewhere they are used up
- *				first.  What a load that fails had is lost to the map until
- *				VACUUM comes, so it never has more than it has filled, or
- *				LA_BATCH_BLOCKS and as many as are added when fewer are left.
+ *				first.
  *	15			into the free space map, as for other inserts.  A table created
  *				in this transaction is not loaded through it.  There we keep the
  *				pages, and make the next one the page that the insert state
  *				fills when a row does not fit any more.  COPY with many rows at
  *				a time cannot be helped in this way, and is left alone.
+ *
+ * What a load keeps and does not use goes into the free space map at its end,
+ * but is lost to that until VACUUM comes if the load fails.  So it never has
+ * more than it has filled, or LA_BATCH_BLOCKS and as many as are added when
+ * fewer are left.
+ *
+ * A load of a table that was created or emptied in this transaction does not
+ * ask the map, so it would leave behind what one before it has put there, and
+ * many such loads would make a table of mostly empty pages.  So it begins with
+ * empty pages that the map knows at the end of the table, whoever put them
+ * there, and these are taken out of the map meanwhile:
+ *
+ *		first COPY		fills .. 1000, has 1001 .. 1016 left: into the map
+ *		second COPY		goes on with 1000, as always
+ *						takes 1001 .. 1016 from the map, fills .. 1003
+ *						1004 .. 1016 into the map
+ *
+ * Nobody else can see such a table, or has it locked.  That a page is still
+ * empty heap sees for itself, when it has locked it.
  *
  * Copyright (c) 2026, the pg_lookahead authors
  *
@@ -44,6 +61,7 @@
 #include "access/tableam.h"
 #include "compat.h"
 #include "extend/load.h"
+#include "extend/wal_ahead.h"
 #include "hook/heap_am.h"
 #include "settings.h"
 #include "window/guard.h"
@@ -129,8 +147,6 @@ la_load_toast(LaLoad *load, int options)
 	la_heap_filled(load->toast, target, &load->toast_growth);
 }
 
-#if LA_HAVE_EXTEND_BY
-
 /*
  * Does the statement use pages that were added for it, so that it will need
  * more of them?  Those are pages that we have made, and a last page that was
@@ -144,6 +160,51 @@ la_is_at_end(const LaLoad *load, BlockNumber target, BlockNumber nblocks)
 	return target + 1 == nblocks && load->growth.size != InvalidBlockNumber &&
 		nblocks > load->growth.size;
 }
+
+/*
+ * The load keeps pages, in front of which it may have some already: count them.
+ */
+static void
+la_load_keep(LaLoad *load, BlockNumber first, const LaSpace *space)
+{
+	load->added += space->npages;
+	load->pool_first = first;
+	load->pool_last = space->first + space->npages - 1;
+}
+
+/*
+ * For a load that does not look into the free space map: take empty pages that
+ * the map knows at the end of the table, from page "first" on; if that is
+ * invalid, from where they begin.  As many as would be added: most loads of
+ * such a kind are small.
+ */
+static bool
+la_load_take(LaLoad *load, BlockNumber nblocks, BlockNumber first,
+			 LaSpace *space)
+{
+	uint32		most = Min(Max(load->added, LA_BATCH_BLOCKS),
+						   LA_LOAD_MAX_BLOCKS);
+
+	if (nblocks == InvalidBlockNumber || nblocks < LA_EXTEND_MIN_TABLE ||
+		!la_space_take(load->rel, nblocks, first, most, space))
+		return false;
+	load->taken_end = space->first + space->npages;
+	/* Nobody has filled them before. */
+	load->filled.first_new = Min(load->filled.first_new, space->first);
+	return true;
+}
+
+/*
+ * What the load has not used is for everybody.
+ */
+static void
+la_load_return(LaLoad *load, BlockNumber first, BlockNumber last,
+			   bool may_be_used)
+{
+	la_space_return(load->rel, first, last, may_be_used, load->taken_end);
+}
+
+#if LA_HAVE_EXTEND_BY
 
 /*
  * Pages that the statement has for itself and has not begun.
@@ -170,6 +231,23 @@ la_load_write(LaLoad *load, BulkInsertState bistate)
 	la_filled_write(&load->filled, load->rel, la_pages_left(bistate));
 }
 
+typedef struct LaCountCall
+{
+	Relation	rel;
+	int			beside;
+} LaCountCall;
+
+static void
+la_count_body(void *arg)
+{
+	LaCountCall *call = arg;
+	const LockRelId *id = &call->rel->rd_lockInfo.lockRelId;
+	LOCKTAG		tag;
+
+	SET_LOCKTAG_RELATION(tag, id->dbId, id->relId);
+	pfree(GetLockConflicts(&tag, ShareLock, &call->beside));
+}
+
 /*
  * How many others have a table of nblocks locked to write, or had lately?
  */
@@ -187,16 +265,16 @@ la_count_beside(Relation rel, BlockNumber nblocks)
 	const int	place = relid % LA_COUNTED_TABLES;
 	int64		now = la_wall_ns();
 	int64		age = now - counts[place].at_ns;
-	LOCKTAG		tag;
+	LaCountCall call = {.rel = rel};
 
 	if (counts[place].relid == relid &&
 		(age < LA_COUNT_LEAST_NS ||
 		 (age < LA_COUNT_NS &&
 		  nblocks < counts[place].nblocks + LA_LOAD_MAX_BLOCKS)))
 		return counts[place].beside;
-	SET_LOCKTAG_RELATION(tag, rel->rd_lockInfo.lockRelId.dbId,
-						 rel->rd_lockInfo.lockRelId.relId);
-	pfree(GetLockConflicts(&tag, ShareLock, &counts[place].beside));
+	if (!la_guard_run_once(la_count_body, &call))
+		la_space_failed();
+	counts[place].beside = call.beside;
 	counts[place].relid = relid;
 	counts[place].nblocks = nblocks;
 	counts[place].at_ns = now;
@@ -230,6 +308,88 @@ la_load_step(LaLoad *load, BlockNumber nblocks)
 }
 
 /*
+ * Give the insert state pages that follow on those that it has, if any.
+ */
+static void
+la_load_give(LaLoad *load, BulkInsertState bistate, const LaSpace *space)
+{
+	if (bistate->next_free == InvalidBlockNumber)
+		bistate->next_free = space->first;
+	bistate->last_free = space->first + space->npages - 1;
+	la_load_keep(load, bistate->next_free, space);
+}
+
+/*
+ * A load begins that does not look into the free space map.
+ */
+static void
+la_load_resume(LaLoad *load, BulkInsertState bistate)
+{
+	Relation	rel = load->rel;
+	LaSpace		space;
+
+	if (!la_load_take(load, la_heap_size(rel), InvalidBlockNumber, &space))
+		return;
+	la_load_give(load, bistate, &space);
+	/* Who knows of no page begins with the last one, which is one of these. */
+	if (RelationGetTargetBlock(rel) == InvalidBlockNumber && space.first > 0)
+		RelationSetTargetBlock(rel, space.first - 1);
+}
+
+/*
+ * Add pages to the table, of nblocks, which ends with those that the insert
+ * state has, or fills.  Before the page that it fills now it filled "before".
+ */
+static void
+la_load_add(LaLoad *load, BulkInsertState bistate, BlockNumber nblocks,
+			BlockNumber before, bool use_fsm)
+{
+	uint32		left = la_pages_left(bistate);
+	uint32		step;
+	LaSpaceWhen when = LA_ALWAYS;
+	LaSpace		space;
+
+	if (load->refused != InvalidBlockNumber &&
+		nblocks < load->refused + LA_BATCH_BLOCKS)
+		return;
+	step = la_load_step(load, nblocks);
+	if (step == 0)
+	{
+		load->refused = nblocks;
+		return;
+	}
+	if (use_fsm && left == 0)
+		when = LA_IF_FULL;
+	else if (use_fsm && load->added - load->asked >= la_extend_step(nblocks))
+		when = LA_IF_NO_ROOM;
+
+	step = Min(step, LA_LOAD_MAX_BLOCKS);
+	step = Min(step, Max(load->added, LA_BATCH_BLOCKS));
+	step = Max(step, left + LA_BATCH_BLOCKS) - left;
+	if (!la_space_add(load->rel, nblocks, &(LaSpaceRequest)
+					  {.npages = step,
+					  .ring = bistate->strategy,
+					  .when = when,
+					  .left = before,
+					  .keep = true}, &space))
+	{
+		if (when != LA_ALWAYS && !space.busy)
+			load->refused = nblocks;
+		return;
+	}
+	load->refused = InvalidBlockNumber;
+	if (when != LA_ALWAYS)
+		load->asked = load->added;
+	if (left > 0 && space.first != bistate->last_free + 1)
+	{
+		/* Somebody came between.  What we had is for everybody. */
+		la_load_return(load, bistate->next_free, bistate->last_free, false);
+		bistate->next_free = InvalidBlockNumber;
+	}
+	la_load_give(load, bistate, &space);
+}
+
+/*
  * Give the insert state more pages if it has few, and clean buffers for them.
  */
 static void
@@ -239,10 +399,9 @@ la_load_feed(LaLoad *load, BulkInsertState bistate, bool use_fsm)
 	BlockNumber target;
 	BlockNumber before = load->seen;
 	BlockNumber nblocks;
+	BlockNumber after;
 	uint32		left = la_pages_left(bistate);
-	uint32		step;
 	bool		at_end;
-	LaSpaceWhen when = LA_ALWAYS;
 	LaSpace		space;
 
 	if (bistate->current_buf != InvalidBuffer)
@@ -250,9 +409,11 @@ la_load_feed(LaLoad *load, BulkInsertState bistate, bool use_fsm)
 	if (left == 0 && load->next_free != InvalidBlockNumber)
 	{
 		/* It has forgotten them.  They are for everybody, then. */
-		la_space_return(rel, load->next_free, load->last_free, false);
+		la_load_return(load, load->next_free, load->last_free, false);
 		load->next_free = load->last_free = InvalidBlockNumber;
 	}
+	if (left == 0 && bistate->current_buf == InvalidBuffer && !use_fsm)
+		la_load_resume(load, bistate);
 	if (left >= LA_BATCH_BLOCKS || bistate->current_buf == InvalidBuffer)
 		return;
 	target = BufferGetBlockNumber(bistate->current_buf);
@@ -274,56 +435,18 @@ la_load_feed(LaLoad *load, BulkInsertState bistate, bool use_fsm)
 	load->growth.size = nblocks;
 	if (!at_end)
 		return;
-	if (left > 0 && bistate->last_free + 1 != nblocks)
+	after = left > 0 ? bistate->last_free + 1 : target + 1;
+	if (after != nblocks && !use_fsm &&
+		la_load_take(load, nblocks, left > 0 ? after : InvalidBlockNumber,
+					 &space))
+		la_load_give(load, bistate, &space);
+	else if (after != nblocks && left > 0)
 	{
 		/* It stays so: the size is not asked for at each of them. */
 		load->overtaken = bistate->last_free;
-		return;
 	}
-	if (load->refused != InvalidBlockNumber &&
-		nblocks < load->refused + LA_BATCH_BLOCKS)
-		return;
-	step = la_load_step(load, nblocks);
-	if (step == 0)
-	{
-		load->refused = nblocks;
-		return;
-	}
-	if (use_fsm && left == 0)
-		when = LA_IF_FULL;
-	else if (use_fsm && load->added - load->asked >= la_extend_step(nblocks))
-		when = LA_IF_NO_ROOM;
-
-	step = Min(step, LA_LOAD_MAX_BLOCKS);
-	step = Min(step, Max(load->added, LA_BATCH_BLOCKS));
-	step = Max(step, left + LA_BATCH_BLOCKS) - left;
-	if (!la_space_add(rel, nblocks, &(LaSpaceRequest)
-					  {.npages = step,
-					  .ring = bistate->strategy,
-					  .when = when,
-					  .left = before,
-					  .keep = true}, &space))
-	{
-		if (when != LA_ALWAYS && !space.busy)
-			load->refused = nblocks;
-		return;
-	}
-	load->refused = InvalidBlockNumber;
-	if (when != LA_ALWAYS)
-		load->asked = load->added;
-	load->added += space.npages;
-
-	if (left > 0 && space.first != bistate->last_free + 1)
-	{
-		/* Somebody came between.  What we had is for everybody. */
-		la_space_return(rel, bistate->next_free, bistate->last_free, false);
-		left = 0;
-	}
-	if (left == 0)
-		bistate->next_free = space.first;
-	bistate->last_free = space.first + space.npages - 1;
-	load->pool_first = bistate->next_free;
-	load->pool_last = bistate->last_free;
+	else
+		la_load_add(load, bistate, nblocks, before, use_fsm);
 }
 
 static void
@@ -373,6 +496,7 @@ typedef struct LaTurn
 {
 	LaLoad	   *load;
 	BufferAccessStrategy ring;
+	BlockNumber block;
 	Buffer		buffer;			/* pinned for the owner of the guard */
 } LaTurn;
 
@@ -382,8 +506,48 @@ la_turn_body(void *arg)
 	LaTurn	   *turn = arg;
 
 	turn->buffer = ReadBufferExtended(turn->load->rel, MAIN_FORKNUM,
-									  turn->load->next_free, RBM_NORMAL,
-									  turn->ring);
+									  turn->block, RBM_NORMAL, turn->ring);
+}
+
+/*
+ * Make a page the one that the insert state fills.  It may have to be read: if
+ * that fails we return false.
+ */
+static bool
+la_load_go_to(LaLoad *load, BulkInsertState bistate, BlockNumber block)
+{
+	LaTurn		turn = {
+		.load = load,
+		.ring = bistate->strategy,
+		.block = block,
+	};
+	ResourceOwner owner = la_guard_owner_create();
+
+	if (!la_guard_run(owner, la_turn_body, &turn))
+	{
+		la_space_failed();
+		return false;
+	}
+	IncrBufferRefCount(turn.buffer);
+	LA_WITH_OWNER(owner, ReleaseBuffer(turn.buffer));
+	la_guard_owner_free(owner, true);
+
+	if (bistate->current_buf != InvalidBuffer)
+		ReleaseBuffer(bistate->current_buf);
+	bistate->current_buf = turn.buffer;
+	return true;
+}
+
+/*
+ * The first of the load's pages is none of those that are left.
+ */
+static void
+la_load_begin_next(LaLoad *load)
+{
+	if (load->next_free < load->last_free)
+		load->next_free++;
+	else
+		load->next_free = InvalidBlockNumber;
 }
 
 /*
@@ -395,31 +559,83 @@ la_turn_body(void *arg)
 static void
 la_load_turn(LaLoad *load, BulkInsertState bistate)
 {
-	LaTurn		turn = {.load = load, .ring = bistate->strategy};
-	ResourceOwner owner;
+	BlockNumber next = load->next_free;
 
 	if (!la_guard_is_possible())
 		return;
-	owner = la_guard_owner_create();
-	if (!la_guard_run(owner, la_turn_body, &turn))
+	la_load_begin_next(load);
+	if (!la_load_go_to(load, bistate, next) &&
+		load->next_free != InvalidBlockNumber)
 	{
-		la_space_failed();
-		if (load->next_free < load->last_free)
-			la_space_return(load->rel, load->next_free + 1, load->last_free,
-							false);
-		load->next_free = load->last_free = InvalidBlockNumber;
-		return;
+		la_load_return(load, load->next_free, load->last_free, false);
+		load->next_free = InvalidBlockNumber;
 	}
-	IncrBufferRefCount(turn.buffer);
-	LA_WITH_OWNER(owner, ReleaseBuffer(turn.buffer));
-	la_guard_owner_free(owner, true);
+}
 
-	ReleaseBuffer(bistate->current_buf);
-	bistate->current_buf = turn.buffer;
-	if (load->next_free == load->last_free)
-		load->next_free = load->last_free = InvalidBlockNumber;
-	else
-		load->next_free++;
+/*
+ * The first row of a load is about to come.  If the table ends with empty pages
+ * these are the load's, and the insert state fills what the server would fill
+ * now: the target page, or the last one that is not empty.  It needs the page
+ * already, so that we see whether the row has room there before the server
+ * looks.  Returns whether it has it.
+ */
+static bool
+la_load_resume(LaLoad *load, BulkInsertState bistate)
+{
+	Relation	rel = load->rel;
+	BlockNumber target = RelationGetTargetBlock(rel);
+	LaSpace		space;
+
+	if (load->next_free != InvalidBlockNumber ||
+		!la_load_take(load, la_heap_size(rel), InvalidBlockNumber, &space))
+		return false;
+	load->next_free = space.first;
+	load->last_free = space.first + space.npages - 1;
+	la_load_keep(load, space.first, &space);
+	if (target == InvalidBlockNumber)
+		target = space.first > 0 ? space.first - 1 : 0;
+	if (!la_load_go_to(load, bistate, target))
+	{
+		la_load_return(load, load->next_free, load->last_free, false);
+		load->next_free = InvalidBlockNumber;
+		return false;
+	}
+	/* It has no row yet, or the table has none. */
+	if (target == load->next_free)
+		la_load_begin_next(load);
+	return true;
+}
+
+/*
+ * The load has begun a page, and has no further ones.  If that page was added
+ * for it, by us or by the server, it gets some.
+ */
+static void
+la_load_more(LaLoad *load, BulkInsertState bistate, BlockNumber target)
+{
+	BlockNumber nblocks = la_heap_size(load->rel);
+	bool		at_end = la_is_at_end(load, target, nblocks);
+	uint32		step;
+	LaSpace		space;
+
+	load->seen = target;
+	load->growth.size = nblocks;
+	if (nblocks == InvalidBlockNumber || !at_end)
+		return;
+	step = la_extend_step_in(nblocks, bistate->strategy);
+	step = Min(step, Max(load->added, LA_BATCH_BLOCKS));
+	if (target + 1 < nblocks ?
+		!la_load_take(load, nblocks, InvalidBlockNumber, &space) :
+		!la_space_add(load->rel, nblocks, &(LaSpaceRequest)
+					  {.npages = step,
+					  .ring = bistate->strategy,
+					  .when = LA_ALWAYS,
+					  .left = InvalidBlockNumber,
+					  .keep = true}, &space))
+		return;
+	load->next_free = space.first;
+	load->last_free = space.first + space.npages - 1;
+	la_load_keep(load, space.first, &space);
 }
 
 /*
@@ -437,28 +653,12 @@ la_load_room(LaLoad *load, BulkInsertState bistate, Size length)
 	BlockNumber target;
 	Size		wanted;
 
-	if (bistate->current_buf == InvalidBuffer)
+	if (bistate->current_buf == InvalidBuffer &&
+		!la_load_resume(load, bistate))
 		return;
 	target = BufferGetBlockNumber(bistate->current_buf);
 	if (load->next_free == InvalidBlockNumber && target != load->seen)
-	{
-		BlockNumber nblocks = la_heap_size(rel);
-		LaSpace		space;
-
-		load->seen = target;
-		if (target + 1 == nblocks &&
-			la_space_add(rel, nblocks, &(LaSpaceRequest)
-						 {.npages = la_extend_step_in(nblocks,
-													  bistate->strategy),
-						 .ring = bistate->strategy,
-						 .when = LA_ALWAYS,
-						 .left = InvalidBlockNumber,
-						 .keep = true}, &space))
-		{
-			load->next_free = space.first;
-			load->last_free = space.first + space.npages - 1;
-		}
-	}
+		la_load_more(load, bistate, target);
 	if (load->next_free == InvalidBlockNumber ||
 		length > TOAST_TUPLE_THRESHOLD)
 		return;
@@ -506,6 +706,7 @@ void
 la_load_insert(LaLoad *load, TupleTableSlot *slot, CommandId cid, int options,
 			   BulkInsertState bistate)
 {
+	la_wal_ahead();
 	la_load_toast(load, options);
 	la_insert_one(load, slot, cid, options, bistate);
 }
@@ -517,6 +718,7 @@ void
 la_load_multi_insert(LaLoad *load, TupleTableSlot **slots, int nslots,
 					 CommandId cid, int options, BulkInsertState bistate)
 {
+	la_wal_ahead();
 	la_load_toast(load, options);
 	la_load_feed(load, bistate, !(options & HEAP_INSERT_SKIP_FSM));
 	GetHeapamTableAmRoutine()->multi_insert(load->rel, slots, nslots, cid,
@@ -596,7 +798,7 @@ la_load_end(LaLoad *load, bool is_good)
 	if (!is_good)
 		return;					/* the reference goes with its owner */
 	if (load->next_free != InvalidBlockNumber)
-		la_space_return(rel, load->next_free, load->last_free, !is_known);
+		la_load_return(load, load->next_free, load->last_free, !is_known);
 	if (load->toast)
 		relation_close(load->toast, NoLock);
 	la_filled_free(&load->filled);

@@ -40,13 +40,17 @@ struct LaLoad
 	LaGrowth	growth;
 	BlockNumber pool_first;		/* pages that only this load knows of */
 	BlockNumber pool_last;
-	uint32		added;			/* pages that were added for it so far */
+	BlockNumber taken_end;		/* pages before this that it had were in the
+								 * free space map before; 0: none */
+	uint32		added;			/* pages that were added for it, or taken from
+								 * the map, so far */
 	uint32		asked;			/* of these, when the map was asked last */
 	BlockNumber overtaken;		/* last of its pages when others had come
 								 * behind them, or InvalidBlockNumber */
 	BlockNumber refused;		/* pages of the table when that had room, or
 								 * there were too many to share it */
-	BlockNumber next_free;		/* what it had not used when last seen */
+	BlockNumber next_free;		/* what it had not used when last seen; 15:
+								 * what it has */
 	BlockNumber last_free;
 	BlockNumber noted;			/* page that was noted last in "filled" */
 	LaFilledPages filled;

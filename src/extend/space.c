@@ -33,7 +33,9 @@
  * either: if it is taken somebody else is just making space.  From 16 on it is
  * tried first and given back, because victim buffers are to be written out
  * without it, and ExtendBufferedRelBy() then takes it again; if another session
- * was faster, it is waited for as long as an ordinary extension takes.
+ * was faster, it is waited for as long as an ordinary extension takes.  Before
+ * we write out victims ourselves (write_combine.c) it is tried as well, so that
+ * this is not in vain.
  *
  * All of it runs in a guard: an error (no space, a quota, no free buffer) is
  * counted and forgotten.  The server then extends by a single page when it
@@ -193,6 +195,18 @@ la_end_is_free(Relation rel)
 	return true;
 }
 
+/*
+ * Likewise, and has it the size that the caller has seen?
+ */
+static bool
+la_end_is_as_seen(LaSpaceRun *run)
+{
+	if (!la_lock_end(run))
+		return false;
+	UnlockRelationForExtension(run->rel, ExclusiveLock);
+	return true;
+}
+
 static void
 la_add_pages(LaSpaceRun *run)
 {
@@ -203,9 +217,15 @@ la_add_pages(LaSpaceRun *run)
 	/* An error at a later file would leave pages here that nobody knows of. */
 	left = Min(left, RELSEG_SIZE - run->nblocks % RELSEG_SIZE);
 
-	if (!la_lock_end(run))
+	if (!la_end_is_as_seen(run))
 		return;
-	UnlockRelationForExtension(rel, ExclusiveLock);
+	if (run->request.ring == NULL)
+	{
+		la_victims_write(rel, run->request.npages);
+		/* It may have taken a while. */
+		if (!la_end_is_as_seen(run))
+			return;
+	}
 
 	run->end = run->nblocks;
 	while (left > 0)
@@ -450,8 +470,6 @@ la_add_body(void *arg)
 	if (la_is_time(run))
 	{
 		la_require_room(run);
-		if (run->request.ring == NULL)
-			la_victims_write(run->rel, run->request.npages);
 		la_add_pages(run);
 	}
 	UnlockPage(run->rel, 0, ExclusiveLock);
@@ -493,12 +511,61 @@ la_space_add(Relation rel, BlockNumber nblocks, const LaSpaceRequest *request,
 
 	if (run.space.busy)
 		la_extend_count(&(LaExtendCounters) {.busy_total = 1});
-	if (run.space.npages > 0)
-		la_extend_count(&(LaExtendCounters)
-						{.extensions_total = 1,
-						.time_us_total = (la_wall_ns() - start) / 1000});
+	la_extend_count(&(LaExtendCounters)
+					{.extensions_total = run.space.npages > 0,
+					.time_us_total = (la_wall_ns() - start) / 1000});
 	*space = run.space;
 	return run.space.npages > 0;
+}
+
+static void
+la_take_body(void *arg)
+{
+	LaSpaceRun *run = arg;
+	Relation	rel = run->rel;
+	BlockNumber first = run->space.first;
+	BlockNumber block;
+
+	if (first == InvalidBlockNumber)
+		first = run->nblocks - la_spare_pages(rel, run->nblocks);
+	for (block = first; block < run->nblocks; block++)
+	{
+		if (block - first >= run->request.npages ||
+			GetRecordedFreeSpace(rel, block) < LA_EMPTY_SPACE)
+			break;
+		RecordPageWithFreeSpace(rel, block, 0);
+	}
+	if (block == first)
+		return;
+	FreeSpaceMapVacuumRange(rel, first, block);
+	run->space.first = first;
+	run->space.npages = block - first;
+}
+
+/*
+ * Take empty pages at the end of a table of nblocks out of the free space map:
+ * from page "first" on, or those before which none is empty if that is invalid.
+ * No more than "most".  Returns true if space says which pages they are.
+ *
+ * It is for loads that would not look there, of a table that nobody but this
+ * transaction can fill.  What the map says is a hint, as ever: the caller gives
+ * the pages to heap, which looks at each when it has locked it.
+ */
+bool
+la_space_take(Relation rel, BlockNumber nblocks, BlockNumber first,
+			  uint32 most, LaSpace *space)
+{
+	LaSpaceRun	run;
+
+	memset(&run, 0, sizeof(run));
+	run.rel = rel;
+	run.nblocks = nblocks;
+	run.request.npages = most;
+	run.space.first = first;
+	if (!la_guard_run_once(la_take_body, &run))
+		la_space_failed();
+	*space = run.space;
+	return space->npages > 0;
 }
 
 static void
@@ -524,13 +591,15 @@ la_return_body(void *arg)
 
 /*
  * Put pages that were kept and not used into the free space map.  If the first
- * of them may have been used they are looked at.
+ * of them may have been used they are looked at.  Those before taken_end were
+ * there before, and are not counted again.
  */
 void
 la_space_return(Relation rel, BlockNumber first, BlockNumber last,
-				bool may_be_used)
+				bool may_be_used, BlockNumber taken_end)
 {
 	LaSpaceRun	run;
+	BlockNumber after = last + 1;
 
 	if (!la_guard_is_possible())
 		return;
@@ -538,7 +607,7 @@ la_space_return(Relation rel, BlockNumber first, BlockNumber last,
 	run.rel = rel;
 	run.may_be_used = may_be_used;
 	run.space.first = first;
-	run.space.npages = last - first + 1;
+	run.space.npages = after - first;
 	if (!la_guard_run_once(la_return_body, &run))
 	{
 		la_extend_count(&(LaExtendCounters) {.errors_total = 1});
@@ -547,7 +616,8 @@ la_space_return(Relation rel, BlockNumber first, BlockNumber last,
 	if (run.space.npages == 0)
 		return;
 	la_extend_count(&(LaExtendCounters)
-					{.pages_returned_total = run.space.npages});
-	if (run.nblocks == last + 1)
+					{.pages_returned_total =
+					after - Min(after, Max(run.space.first, taken_end))});
+	if (run.nblocks == after)
 		la_spare_note(rel, last);
 }

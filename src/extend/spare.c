@@ -275,6 +275,19 @@ la_spare_estimate(Relation rel, BlockNumber nblocks, BlockNumber limit)
 	return la_without_used(rel, nblocks, low);
 }
 
+/*
+ * How many of the last pages of a table does the free space map know to be
+ * empty?  None if the last one is not.  Raises errors.
+ */
+BlockNumber
+la_spare_pages(Relation rel, BlockNumber nblocks)
+{
+	if (nblocks == 0 || !la_is_empty(rel, nblocks - 1))
+		return 0;
+	return la_spare_estimate(rel, nblocks,
+							 Min(nblocks, LA_MAX_HEAP_EXTEND_SIZE));
+}
+
 /* What was found when note and pg_class.relpages were these. */
 static struct
 {

@@ -50,7 +50,8 @@
  * for while I/O is in progress but the WAL, the storage, and the buffer table's
  * locks, under which nobody waits for I/O: no lock of a page, no other I/O.
  *
- * All of it runs in a guard.  After an error the pages are dirty as before,
+ * All of it runs in a guard.  After an error the pages are dirty as before, and
+ * not marked as such that could not be written: that is for the server.  Then
  * nothing more is combined for the load, or ahead of the sweep for ten seconds,
  * and the server writes them, or raises its own error.
  *
@@ -227,7 +228,8 @@ la_copy_page(LaWriteRun *run, Buffer buffer, BlockNumber block)
 }
 
 /*
- * Only a look: is the page dirty, and nobody uses it?
+ * Only a look: is the page dirty, and nobody uses it?  One that could not be
+ * written before is left to the server, which warns if that fails again.
  */
 static inline bool
 la_is_to_be_written(Buffer buffer, const LaDue *due)
@@ -236,7 +238,8 @@ la_is_to_be_written(Buffer buffer, const LaDue *due)
 		pg_atomic_read_u32(&GetBufferDescriptor(buffer - 1)->state);
 
 	return (state & (BM_VALID | BM_DIRTY)) == (BM_VALID | BM_DIRTY) &&
-		!(state & BM_IO_IN_PROGRESS) && BUF_STATE_GET_REFCOUNT(state) == 0 &&
+		!(state & (BM_IO_IN_PROGRESS | BM_IO_ERROR)) &&
+		BUF_STATE_GET_REFCOUNT(state) == 0 &&
 		BUF_STATE_GET_USAGECOUNT(state) <= due->max_usage;
 }
 
@@ -281,23 +284,19 @@ la_learn_call_size(uint32 npages, instr_time start)
 }
 
 /*
- * Write the pages of the run: steps 5 and 6.  No interrupt is served while they
- * are not locked and their I/O is in progress.
+ * Write the copies of the pages of the run: step 5.
  */
 static void
-la_write_run(LaWriteRun *run)
+la_write_copies(const LaWriteRun *run)
 {
 	SMgrRelation smgr = RelationGetSmgr(run->order->rel);
 	const void *copies[LA_MAX_WRITE_COMBINE_SIZE];
 	instr_time	start;
 	instr_time	io_start;
 
-	if (run->npages == 0)
-		return;
 	for (int i = 0; i < run->npages; i++)
 		copies[i] = la_copies + i * BLCKSZ;
 
-	HOLD_INTERRUPTS();
 	XLogFlush(run->lsn);
 	INSTR_TIME_SET_CURRENT(start);
 	io_start = pgstat_prepare_io_time(track_io_timing);
@@ -305,24 +304,66 @@ la_write_run(LaWriteRun *run)
 	la_count_write(run->order->due.context, io_start, run->npages);
 	la_learn_call_size(run->npages, start);
 	pgBufferUsage.shared_blks_written += run->npages;
-	for (int i = 0; i < run->npages; i++)
-		la_end_buffer_write(GetBufferDescriptor(run->buffers[i] - 1));
-	RESUME_INTERRUPTS();
-
-	/* This may wait for the device, and nobody shall for a page of ours. */
-	for (int i = 0; i < run->npages; i++)
-	{
-		BufferDesc *desc = GetBufferDescriptor(run->buffers[i] - 1);
-
-		ScheduleBufferTagForWriteback(&BackendWritebackContext,
-									  run->order->due.context, &desc->tag);
-		ReleaseBuffer(run->buffers[i]);
-	}
 	la_extend_count(&(LaExtendCounters)
 					{.writes_total = 1,
 					.pages_written_total = run->npages});
+}
+
+/*
+ * A page could not be written: end I/O, and it is dirty as before.  It would be
+ * marked as one whose write has failed if that were left to the resource owner,
+ * and the server would warn at its own first failure of a repeated one.
+ */
+static void
+la_end_failed_write(BufferDesc *desc)
+{
+	uint32		state = LockBufHdr(desc);
+
+	UnlockBufHdr(desc, state | BM_JUST_DIRTIED);
+	la_end_buffer_write(desc);
+}
+
+/*
+ * Write the pages of the run: steps 5 and 6.  No interrupt is served while they
+ * are not locked and their I/O is in progress.
+ */
+static void
+la_write_run(LaWriteRun *run)
+{
+	BufferTag	tags[LA_MAX_WRITE_COMBINE_SIZE];
+	const int	npages = run->npages;
+
+	if (npages == 0)
+		return;
+
+	HOLD_INTERRUPTS();
+	PG_TRY();
+	{
+		la_write_copies(run);
+	}
+	PG_CATCH();
+	{
+		for (int i = 0; i < npages; i++)
+			la_end_failed_write(GetBufferDescriptor(run->buffers[i] - 1));
+		PG_RE_THROW();
+	}
+	PG_END_TRY();
+	for (int i = 0; i < npages; i++)
+	{
+		BufferDesc *desc = GetBufferDescriptor(run->buffers[i] - 1);
+
+		la_end_buffer_write(desc);
+		tags[i] = desc->tag;
+		ReleaseBuffer(run->buffers[i]);
+	}
 	run->npages = 0;
 	run->lsn = InvalidXLogRecPtr;
+	RESUME_INTERRUPTS();
+
+	/* This may wait for the device, and nobody shall for a page of ours. */
+	for (int i = 0; i < npages; i++)
+		ScheduleBufferTagForWriteback(&BackendWritebackContext,
+									  run->order->due.context, &tags[i]);
 }
 
 static void

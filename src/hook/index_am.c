@@ -319,6 +319,9 @@ la_amrescan_seen(IndexScanDesc desc, ScanKey keys, int nkeys,
 	LaIndexNode *node = la_index_node_restart(desc);
 	LaIndexAm  *am = la_am_for(node, desc);
 
+	if (node != NULL && node->scan == NULL &&
+		node->cached_starts >= LA_TRUSTED_STARTS)
+		la_trust(node);
 	am->orig.amrescan(desc, keys, nkeys, orderbys, norderbys);
 }
 

@@ -14,6 +14,8 @@
  *	COPY FROM	a load: extend/load_table.c.  A materialized view is loaded
  *				through the executor, but its table is made before.
  *	VACUUM		a wider ring of buffers: source/vacuum_ring.c
+ *	LOCK NOWAIT	and what else does not wait for locks, or not for long:
+ *				service/give_way.c
  *	any command	that runs while a COPY FROM has not got to its table yet: it
  *				sets the COPY aside, as a plan does
  *
@@ -29,6 +31,7 @@
 #include "service/lookup.h"
 #include "settings.h"
 #include "source/vacuum_ring.h"
+#include "storage/proc.h"
 #include "tcop/utility.h"
 
 static ProcessUtility_hook_type prev_ProcessUtility = NULL;
@@ -95,6 +98,64 @@ la_may_put_off_builds(const Node *statement)
 	return false;
 }
 
+/*
+ * Has VACUUM such an option?  That it is switched off is not looked at.
+ */
+static bool
+la_vacuum_has(const VacuumStmt *vacuum, const char *name)
+{
+	ListCell   *lc;
+
+	foreach(lc, vacuum->options)
+		if (strcmp(lfirst_node(DefElem, lc)->defname, name) == 0)
+			return true;
+	return false;
+}
+
+/*
+ * Does a command give up if a lock that conflicts with readers' is not free?
+ * Those are named that take one as a rule.  What EXECUTE runs comes here by
+ * itself.
+ */
+static bool
+la_is_impatient(const Node *statement)
+{
+	bool		nowait = false;
+
+	switch (nodeTag(statement))
+	{
+		case T_LockStmt:
+			if (((const LockStmt *) statement)->mode != AccessExclusiveLock)
+				return false;
+			nowait = ((const LockStmt *) statement)->nowait;
+			break;
+		case T_VacuumStmt:
+			if (!la_vacuum_has((const VacuumStmt *) statement, "full"))
+				return false;
+			nowait = la_vacuum_has((const VacuumStmt *) statement,
+								   "skip_locked");
+			break;
+		case T_AlterTableMoveAllStmt:
+			nowait = ((const AlterTableMoveAllStmt *) statement)->nowait;
+			break;
+		case T_AlterDatabaseStmt:
+		case T_AlterObjectSchemaStmt:
+		case T_AlterTableStmt:
+		case T_ClusterStmt:
+		case T_DropdbStmt:
+		case T_DropOwnedStmt:
+		case T_DropStmt:
+		case T_RefreshMatViewStmt:
+		case T_ReindexStmt:
+		case T_RenameStmt:
+		case T_TruncateStmt:
+			break;
+		default:
+			return false;
+	}
+	return nowait || LockTimeout > 0;
+}
+
 static bool
 la_is_load(const Node *statement)
 {
@@ -117,6 +178,8 @@ la_ProcessUtility(PlannedStmt *pstmt, const char *queryString,
 	const bool	vacuums = la_enabled && IsA(statement, VacuumStmt) &&
 		context == PROCESS_UTILITY_TOPLEVEL && !IsTransactionBlock();
 
+	if (la_service != NULL && la_is_impatient(statement))
+		la_workers_give_way(IsA(statement, LockStmt), LockTimeout);
 	if (la_enabled && la_maintenance && la_is_maintenance(statement))
 		la_watcher_wake();
 	if (IsA(statement, RefreshMatViewStmt))

@@ -17,10 +17,12 @@
  *
  * What the generation promises.  The backend that began the slot holds a lock
  * on the relation, and ends the slot before that lock can be given up: at the
- * end of the scan, and when a transaction or subtransaction aborts, whose
- * callbacks run before locks are released.  So whoever has locked the relation
- * too and then finds the generation unchanged knows that the file is still the
- * relation's and has not been truncated.
+ * end of the scan, and when a transaction aborts, whose callbacks run before
+ * locks are released, or the subtransaction in which the slot was begun, or one
+ * around it.  (A lock that was there when the slot was begun in an outer one
+ * stays; so a loop whose body fails, row after row, keeps its slot.)  So
+ * whoever has locked the relation too and then finds the generation unchanged
+ * knows that the file is still the relation's and has not been truncated.
  *
  * Processes of one parallel scan share a slot.  The leader begins and ends it,
  * the others find it by its key.
@@ -45,7 +47,14 @@
 #define LA_FIND_AGAIN_US	10000
 
 /* Slots that this process has begun: few, in no order. */
-static LaOwnerRef la_begun[LA_MAX_OWNERS];
+typedef struct LaBegun
+{
+	LaOwnerRef	ref;
+	int			nest_level;		/* the (sub)transaction's, or of one in it in
+								 * which a query went on */
+} LaBegun;
+
+static LaBegun la_begun[LA_MAX_OWNERS];
 static int	la_nbegun = 0;
 
 static void la_owners_have_end(void);
@@ -105,7 +114,7 @@ la_has_share(const LaTarget *target, uint64 key)
 		return false;
 	for (int i = 0; i < la_nbegun; i++)
 	{
-		const LaOwner *owner = la_begun[i].owner;
+		const LaOwner *owner = la_begun[i].ref.owner;
 
 		n += (owner->key != 0) == (key != 0) &&
 			(owner->target.most_ahead > 0) == (target->most_ahead > 0);
@@ -249,7 +258,8 @@ la_owner_begin(LaOwnerRef *ref, const LaTarget *target, uint64 key,
 		la_owner_refused(ref, target, is_reserved);
 		return false;
 	}
-	la_begun[la_nbegun++] = *ref;
+	la_begun[la_nbegun].ref = *ref;
+	la_begun[la_nbegun++].nest_level = GetCurrentTransactionNestLevel();
 	return true;
 }
 
@@ -291,14 +301,15 @@ la_owner_find(LaOwnerRef *ref, const LaTarget *target, uint64 key)
  * Our entry for a slot; NULL if it was given back already, or if another
  * process has begun it.
  */
-static LaOwnerRef *
+static LaBegun *
 la_owner_begun(const LaOwnerRef *ref)
 {
 	for (int i = 0; i < la_nbegun; i++)
 	{
-		LaOwnerRef *begun = &la_begun[i];
+		LaBegun    *begun = &la_begun[i];
 
-		if (begun->owner == ref->owner && begun->generation == ref->generation)
+		if (begun->ref.owner == ref->owner &&
+			begun->ref.generation == ref->generation)
 		{
 			Assert(la_owner_is_valid(ref));
 			return begun;
@@ -314,10 +325,10 @@ la_owner_begun(const LaOwnerRef *ref)
 void
 la_owner_restart(LaOwnerRef *ref)
 {
-	LaOwnerRef *begun = la_owner_begun(ref);
+	LaBegun    *begun = la_owner_begun(ref);
 
 	if (begun != NULL)
-		ref->generation = begun->generation =
+		ref->generation = begun->ref.generation =
 			pg_atomic_add_fetch_u32(&ref->owner->generation, 2);
 }
 
@@ -327,7 +338,7 @@ la_owner_restart(LaOwnerRef *ref)
 void
 la_owner_end(LaOwnerRef *ref)
 {
-	LaOwnerRef *begun = la_owner_begun(ref);
+	LaBegun    *begun = la_owner_begun(ref);
 
 	if (begun != NULL)
 	{
@@ -337,15 +348,43 @@ la_owner_end(LaOwnerRef *ref)
 	ref->owner = NULL;
 }
 
+/*
+ * Give back all slots that were begun at this nesting level of transactions, or
+ * further in.  The scans that go on begin again.
+ */
 static void
-la_owner_end_all(void)
+la_owners_end_from(int nest_level)
 {
-	while (la_nbegun > 0)
+	/* Another takes the place of one that goes: it is the last. */
+	for (int i = la_nbegun - 1; i >= 0; i--)
 	{
-		LaOwnerRef	ref = la_begun[la_nbegun - 1];
+		LaOwnerRef	ref = la_begun[i].ref;
 
-		la_owner_end(&ref);
+		if (la_begun[i].nest_level >= nest_level)
+			la_owner_end(&ref);
 	}
+}
+
+/*
+ * A query goes on, maybe in a subtransaction of the one in which it began.  If
+ * it fails there its locks go with that.  Which slots are its is not known.
+ */
+void
+la_owners_deepen(void)
+{
+	int			nest_level = GetCurrentTransactionNestLevel();
+
+	for (int i = 0; i < la_nbegun; i++)
+		la_begun[i].nest_level = Max(la_begun[i].nest_level, nest_level);
+}
+
+/*
+ * Give back all slots that this process has.
+ */
+void
+la_owners_end(void)
+{
+	la_owners_end_from(0);
 }
 
 /*
@@ -407,7 +446,7 @@ la_owner_xact_callback(XactEvent event, void *arg)
 		case XACT_EVENT_COMMIT:
 		case XACT_EVENT_PARALLEL_COMMIT:
 		case XACT_EVENT_PREPARE:
-			la_owner_end_all();
+			la_owners_end();
 			break;
 		case XACT_EVENT_PRE_COMMIT:
 		case XACT_EVENT_PARALLEL_PRE_COMMIT:
@@ -417,21 +456,20 @@ la_owner_xact_callback(XactEvent event, void *arg)
 }
 
 /*
- * The locks that the subtransaction took are about to be released.  Which of
- * our owners depend on them we do not know; the others begin again.
+ * The locks that the subtransaction took are about to be released.
  */
 static void
 la_owner_subxact_callback(SubXactEvent event, SubTransactionId mySubid,
 						  SubTransactionId parentSubid, void *arg)
 {
 	if (event == SUBXACT_EVENT_ABORT_SUB)
-		la_owner_end_all();
+		la_owners_end_from(GetCurrentTransactionNestLevel());
 }
 
 static void
 la_owner_before_exit(int code, Datum arg)
 {
-	la_owner_end_all();
+	la_owners_end();
 }
 
 /*

@@ -354,7 +354,8 @@ la_read_range(LaRing *ring, LaRange *range)
 		if (buffers[0] == InvalidBuffer && !la_is_wanted(range->owner))
 			return;
 		la_ring_spare(part, n);
-		if (StartReadBuffers(&read, buffers, range->first + range->done, &n, 0))
+		if (StartReadBuffers(&read, buffers, range->first + range->done, &n,
+							 LA_READ_HERE))
 			WaitReadBuffers(&read);
 		la_count_read(part, range, before, n);
 		for (int i = 0; i < n; i++)

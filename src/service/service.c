@@ -69,6 +69,7 @@ la_worker_init(LaWorker *worker)
 	uint64		now = la_now_us();
 
 	SpinLockInit(&worker->mutex);
+	pg_atomic_init_u64(&worker->serving, 0);
 	pg_atomic_init_u32(&worker->sleeping, 0);
 	pg_atomic_init_u32(&worker->ring_blocks, 0);
 	for (Size i = 0; i < sizeof(worker->counters);

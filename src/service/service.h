@@ -185,6 +185,8 @@ typedef struct LaWorker
 								 * that the worker has taken */
 	LaRequest	requests[LA_MAX_QUEUE];
 
+	pg_atomic_uint64 serving;	/* the owner for which a relation is locked:
+								 * its slot << 32 | generation; 0: none */
 	pg_atomic_uint32 sleeping;	/* set the latch after asking */
 	pg_atomic_uint32 ring_blocks;	/* of its buffer ring */
 	LaWorkerCounters counters;
@@ -247,6 +249,8 @@ extern bool la_owner_find(LaOwnerRef *ref, const LaTarget *target,
 extern bool la_owner_is_valid(const LaOwnerRef *ref);
 extern void la_owner_restart(LaOwnerRef *ref);
 extern void la_owner_end(LaOwnerRef *ref);
+extern void la_owners_end(void);
+extern void la_owners_deepen(void);
 extern int	la_owner_share(void);
 extern int64 la_owners_refused(void);
 extern void la_owner_target_of(LaTarget *target, Relation rel, ForkNumber fork);
@@ -279,6 +283,11 @@ typedef struct LaRange
 extern LaRing *la_ring_resize(LaRing *ring, MemoryContext parent, int kb);
 extern int	la_ring_blocks(const LaRing *ring);
 extern void la_read_range(LaRing *ring, LaRange *range);
+
+/* give_way.c */
+extern void la_serving_begin(LaWorker *worker, const LaOwnerRef *ref);
+extern void la_serving_end(LaWorker *worker);
+extern void la_workers_give_way(bool locks_own, int most_ms);
 
 /* status.c */
 extern bool la_status_turn(LaWorker *worker);

@@ -394,6 +394,38 @@ la_is_wanted(const LaOwnerRef *ref)
 }
 
 /*
+ * Lock an owner's relation.  Returns false if the lock is not free, which is
+ * counted, or if nothing is wanted any more, which is not.
+ */
+static bool
+la_lock_for(const LaOwnerRef *ref, const LaTarget *target)
+{
+	la_serving_begin(la_worker, ref);
+	if (la_owner_is_valid(ref))
+	{
+		if (!la_target_lock(target))
+			la_count(&la_worker->counters.locked, 1);
+		else
+		{
+			/* Files may have been replaced since we used them last. */
+			AcceptInvalidationMessages();
+			if (la_owner_is_valid(ref))
+				return true;
+			la_target_unlock(target);
+		}
+	}
+	la_serving_end(la_worker);
+	return false;
+}
+
+static void
+la_unlock(const LaTarget *target)
+{
+	la_target_unlock(target);
+	la_serving_end(la_worker);
+}
+
+/*
  * Read what is missing of a request, while it is wanted.  The relation is
  * locked.
  */
@@ -524,18 +556,13 @@ la_serve(const LaRequest *request)
 	}
 	else if (target.advise_only)
 		 /* so it was */ ;
-	else if (!la_target_lock(&target))
-		la_count(&counters->locked, 1);
-	else
+	else if (la_lock_for(&ref, &target))
 	{
-		/* Files may have been replaced since we used them last. */
-		AcceptInvalidationMessages();
-		if (la_owner_is_valid(&ref))
-			la_read_request(&ref, &target, request);
-		else
-			la_count(&counters->stale, 1);
-		la_target_unlock(&target);
+		la_read_request(&ref, &target, request);
+		la_unlock(&target);
 	}
+	else if (!la_owner_is_valid(&ref))
+		la_count(&counters->stale, 1);
 	la_count(&counters->request_us, la_now_us() - request->queued_us);
 	la_count(&counters->done, 1);
 }
@@ -566,15 +593,10 @@ la_advise_request(const LaRequest *request)
 		return;
 	if (!needs_lock)
 		(void) la_do_piece(&piece);
-	else if (!la_target_lock(&target))
-		la_count(&la_worker->counters.locked, 1);
-	else
+	else if (la_lock_for(&ref, &target))
 	{
-		/* As in la_serve(). */
-		AcceptInvalidationMessages();
-		if (la_owner_is_valid(&ref))
-			(void) la_do_piece(&piece);
-		la_target_unlock(&target);
+		(void) la_do_piece(&piece);
+		la_unlock(&target);
 	}
 }
 
@@ -597,6 +619,15 @@ static void
 la_worker_exit(int code, Datum arg)
 {
 	la_queue_detach(la_worker);
+}
+
+/*
+ * After its locks have gone, so to be registered before la_guard_process().
+ */
+static void
+la_worker_has_gone(int code, Datum arg)
+{
+	la_serving_end(la_worker);
 }
 
 /*
@@ -684,12 +715,13 @@ la_io_worker_main(Datum arg)
 	BackgroundWorkerUnblockSignals();
 	BackgroundWorkerInitializeConnection(NULL, NULL, 0);
 
+	la_worker = &la_service->workers[DatumGetInt32(arg)];
+	before_shmem_exit(la_worker_has_gone, (Datum) 0);
 	la_guard_process("pg_lookahead io worker");
 	/* What an error leaves goes with the next request. */
 	context = AllocSetContextCreate(TopMemoryContext, "pg_lookahead request",
 									ALLOCSET_SMALL_SIZES);
 	MemoryContextSwitchTo(context);
-	la_worker = &la_service->workers[DatumGetInt32(arg)];
 	la_worker_configure();
 	before_shmem_exit(la_worker_exit, (Datum) 0);
 	la_queue_attach(la_worker);
@@ -708,9 +740,11 @@ la_io_worker_main(Datum arg)
 		}
 		AcceptInvalidationMessages();
 
-		while (la_pending.n < la_pending.size &&
+		/* Advice may wait for the device, too. */
+		while (!ShutdownRequestPending && la_pending.n < la_pending.size &&
 			   la_queue_take(la_worker, &request))
 		{
+			CHECK_FOR_INTERRUPTS();
 			if (la_is_paged_in(&request))
 				la_pending_add(&la_aside, &request);
 			else

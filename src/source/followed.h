@@ -23,7 +23,11 @@ typedef struct LaFollowed LaFollowed;
 
 typedef struct LaFollowedOps
 {
-	/* The executor goes back to its caller: nothing in flight, no pin. */
+	/*
+	 * The executor goes back to its caller: nothing in flight, no pin.  A scan
+	 * that has nothing else to do before it is called again may rest until
+	 * then, and see to it itself that it is resumed.
+	 */
 	void		(*pause) (LaFollowed *followed);
 
 	/*
@@ -45,8 +49,9 @@ typedef struct LaFollowedOps
 } LaFollowedOps;
 
 /*
- * The scans of a query.  A plan may have thousands, of which one runs: those
- * that run are in front of the others, which need not be paused.
+ * The scans of a query.  A plan may have thousands, of which one runs, or
+ * which are called by turns: those that run are in front of the others, which
+ * need not be paused.
  */
 typedef struct LaScans
 {

@@ -288,6 +288,7 @@ la_fill(LaIndexScan *scan)
 {
 	LaFillCall	call = {scan, LA_FILL_OK};
 	int64		nwindows;
+	int64		nreads;
 
 	if (!la_guard_is_possible() || la_am_is_too_long(scan))
 		return true;
@@ -321,12 +322,16 @@ la_fill(LaIndexScan *scan)
 	scan->target.entries_ahead_max =
 		(uint64) LA_ENTRIES_PER_BLOCK * la_pace_distance(&scan->pace);
 	nwindows = scan->base.counters.windows_total;
+	nreads = la_blocks_read();
 	CHECK_FOR_INTERRUPTS();
 	if (!la_guard_run(scan->owner, la_fill_body, &call))
 	{
 		la_work_fail(scan);
 		return false;
 	}
+	/* What "aio" reads now counts when the scan comes to it. */
+	if (scan->base.window->method->id == LA_METHOD_AIO)
+		scan->reads_told += la_blocks_read() - nreads;
 
 	/* The scout may have slept for an index page. */
 	if (scan->base.counters.windows_total != nwindows)

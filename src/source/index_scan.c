@@ -56,6 +56,7 @@
 #include "postgres.h"
 
 #include "access/parallel.h"
+#include "access/xact.h"
 #include "common/pg_prng.h"
 #include "compat.h"
 #include "method/method.h"
@@ -172,7 +173,7 @@ la_index_scan_bind(LaIndexScan *scan, IndexScanDesc desc)
 	scan->target.real = desc;
 	scan->target.heap = desc->heapRelation;
 	scan->target.am = la_index_am_of(desc->indexRelation);
-	scan->is_dear = scan->target.am->is_dear;
+	scan->is_dear = scan->needs_care = scan->target.am->is_dear;
 	scan->amgettuple = scan->target.am->orig.amgettuple;
 }
 
@@ -342,12 +343,10 @@ la_judge_gap(LaIndexScan *scan)
 		!(scan->is_dear && ParallelContextActive()))
 		scan->wait_ns += ns > 0 ? ns : LA_USUAL_WAIT_NS;
 
-	/*
-	 * While looking ahead every block counts: what "aio" and "worker" have
-	 * read is no miss.  While watching we look at some blocks only.
-	 */
-	nreads = scan->state == LA_SCAN_LOOKING ? 1 :
-		(int) (la_blocks_read() - scan->reads_told);
+	/* While watching we look at some blocks only. */
+	nreads = (int) (la_blocks_read() - scan->reads_told);
+	if (scan->state == LA_SCAN_LOOKING)
+		nreads = la_window_reads(scan->base.window, nreads);
 	scan->reads_told = la_blocks_read();
 	if (nreads > 0 &&
 		la_pace_read(&scan->pace, nreads, waited) &&
@@ -743,6 +742,8 @@ la_next_with_care(LaIndexScan *scan, ScanDirection direction)
 {
 	bool		found;
 
+	if (scan->is_away)
+		la_index_scan_runs(scan);
 	if (scan->gap_open)
 		la_close_gap(scan);
 	if (scan->is_dear)
@@ -764,7 +765,7 @@ la_index_scan_next(LaIndexScan *scan, ScanDirection direction)
 {
 	bool		found;
 
-	if (scan->gap_open || scan->is_dear)
+	if (scan->gap_open || scan->needs_care)
 		return la_next_with_care(scan, direction);
 
 	found = la_index_scan_ask(scan, direction);
@@ -784,8 +785,26 @@ la_index_scan_next(LaIndexScan *scan, ScanDirection direction)
  */
 
 /*
- * The scan goes on after it has rested; see la_index_ahead_at_end() and
- * la_index_scan_set_aside().  What was read meanwhile is not its.
+ * The executor is back and has called the scan.  Was the client waited for?
+ */
+static void
+la_come_back(LaIndexScan *scan)
+{
+	bool		client_was_waited_for =
+		scan->away_statement != GetCurrentStatementStartTimestamp();
+
+	scan->is_away = false;
+	scan->needs_care = scan->is_dear;
+	la_index_scan_resume(&scan->base, client_was_waited_for);
+	if (scan->target.leaf != NULL)
+		scan->target.leaf->base.ops->resume(&scan->target.leaf->base,
+											client_was_waited_for);
+}
+
+/*
+ * The scan goes on after it has rested; see la_index_scan_pause(),
+ * la_index_ahead_at_end() and la_index_scan_set_aside().  What was read
+ * meanwhile is not its.
  */
 void
 la_index_scan_runs(LaIndexScan *scan)
@@ -795,6 +814,11 @@ la_index_scan_runs(LaIndexScan *scan)
 	if (scan->target.leaf != NULL)
 		la_followed_runs(&scan->target.leaf->base);
 	la_followed_runs(&scan->base);
+	if (scan->is_away)
+	{
+		la_come_back(scan);
+		return;
+	}
 	scan->reads_told = scan->reads_seen = la_blocks_read();
 	scan->away_reads = scan->reads_seen;
 	if (!scan->pace.is_paused)
@@ -955,6 +979,8 @@ la_index_scan_end(LaIndexScan *scan)
 
 /*
  * The executor goes back to its caller, who may never come back: hold no pin.
+ * A merge of a thousand partitions has as many scans, and may be asked for one
+ * row at a time: only those are paused, and resumed, that were called since.
  */
 static void
 la_index_scan_pause(LaFollowed *followed)
@@ -978,10 +1004,13 @@ la_index_scan_pause(LaFollowed *followed)
 	if (la_pace_run_ends(&scan->pace))
 		la_pace_pause(&scan->pace, la_wall_ns(), la_busy_ns());
 	scan->away_reads = la_blocks_read();
+	scan->away_statement = GetCurrentStatementStartTimestamp();
+	scan->is_away = scan->needs_care = true;
+	la_followed_rests(&scan->base);
 }
 
 /*
- * The executor is back.
+ * The executor is back, and the scan was called.
  */
 static void
 la_index_scan_resume(LaFollowed *followed, bool client_was_waited_for)

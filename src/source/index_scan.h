@@ -56,7 +56,9 @@ typedef struct LaIndexScan
 	amgettuple_function amgettuple; /* the access method's own */
 	int			skip;			/* calls that go straight to it */
 	bool		gap_open;		/* the executor is at a block; see the gap */
+	bool		needs_care;		/* is_dear or is_away */
 	bool		is_dear;		/* the access method's; see la_ask_dear_am() */
+	bool		is_away;		/* not called since the executor went away */
 	int			step;			/* of target.position, per entry: 1 or -1 */
 	BlockNumber current;		/* the table block the scan is on */
 	LaScoutTarget target;		/* what a source must know of us */
@@ -103,7 +105,8 @@ typedef struct LaIndexScan
 	int64		gap_reads;		/* blocks read by this backend, at its start */
 	int64		reads_seen;		/* the same when we looked last */
 	int64		reads_told;		/* the same when the pace was told last */
-	int64		away_reads;		/* the same when the executor went away last */
+	int64		away_reads;		/* the same when it went away last */
+	TimestampTz away_statement; /* the client's statement then */
 	instr_time	gap_start;
 
 	/*

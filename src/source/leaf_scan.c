@@ -589,9 +589,10 @@ la_leaf_has_arrays(const LaLeafScan *leaf)
 }
 
 /*
- * The scan has come to another page while a window is open.
+ * The scan has come to another page while a window is open.  Returns false if
+ * the window says nothing of where it is.
  */
-static void
+static bool
 la_leaf_step(LaLeafScan *leaf, BlockNumber blkno, bool is_adjacent)
 {
 	LaWindow   *window = leaf->base.window;
@@ -604,7 +605,7 @@ la_leaf_step(LaLeafScan *leaf, BlockNumber blkno, bool is_adjacent)
 	if (step == LA_STEP_MATCHED)
 		leaf->unforeseen = 0;
 	else if (step == LA_STEP_IGNORED && leaf->place <= leaf->replay_until)
-		return;
+		return false;
 	else if (step == LA_STEP_EMPTY || !is_adjacent || is_parallel ||
 			 ++leaf->unforeseen > LA_MAX_UNFORESEEN)
 	{
@@ -614,8 +615,19 @@ la_leaf_step(LaLeafScan *leaf, BlockNumber blkno, bool is_adjacent)
 		else if (!is_adjacent)
 			la_window_elsewhere(window);
 		la_leaf_drop(leaf);
-		return;
+		return false;
 	}
+	return true;
+}
+
+/*
+ * Look further ahead, if it is time to, and of use.
+ */
+static void
+la_leaf_go_on(LaLeafScan *leaf)
+{
+	LaWindow   *window = leaf->base.window;
+
 	if (leaf->state == LA_LEAF_IDLE)
 	{
 		if (leaf->start_wanted)
@@ -653,7 +665,8 @@ typedef struct LaCrossing
 static bool
 la_leaf_tell_pace(LaLeafScan *leaf, const LaCrossing *crossing)
 {
-	int			nreads = leaf->state == LA_LEAF_LOOKING ? 1 :
+	int			nreads = leaf->state == LA_LEAF_LOOKING ?
+		la_window_reads(leaf->base.window, crossing->nreads) :
 		(int) crossing->nreads;
 
 	return nreads > 0 &&
@@ -714,6 +727,7 @@ la_leaf_moved(LaLeafScan *leaf, ScanDirection direction, bool is_adjacent,
 			  const LaCrossing *crossing)
 {
 	BlockNumber blkno = ((BTScanOpaque) leaf->desc->opaque)->currPos.currPage;
+	bool		is_foreseen;
 
 	if (unlikely(direction != leaf->direction))
 	{
@@ -743,11 +757,13 @@ la_leaf_moved(LaLeafScan *leaf, ScanDirection direction, bool is_adjacent,
 		}
 		return;
 	}
+	is_foreseen = la_leaf_step(leaf, blkno, is_adjacent);
 	if (leaf->state == LA_LEAF_LOOKING)
 		la_leaf_judge_looking(leaf, crossing);
 	else
 		la_leaf_judge_watching(leaf, crossing);
-	la_leaf_step(leaf, blkno, is_adjacent);
+	if (is_foreseen)
+		la_leaf_go_on(leaf);
 }
 
 /*
@@ -879,6 +895,7 @@ la_leaf_scan_bitmap(LaLeafScan *leaf, IndexScanDesc desc, TIDBitmap *tbm)
 
 /*
  * The executor goes back to its caller, who may never come back: hold no pin.
+ * It goes on with the scan of its node, or is started again.
  */
 static void
 la_leaf_scan_pause(LaFollowed *followed)
@@ -889,6 +906,7 @@ la_leaf_scan_pause(LaFollowed *followed)
 		la_window_pause(leaf->base.window);
 	if (la_pace_run_ends(&leaf->pace))
 		la_pace_pause(&leaf->pace, la_wall_ns(), la_busy_ns());
+	la_followed_rests(&leaf->base);
 }
 
 /*

@@ -73,9 +73,10 @@
  * the time (command_waits.c).  One that reads alone, and for which the kernel
  * is advised, need not wait: it is followed if what it reads is from storage,
  * for 256 MB, and then judged anew.  The kernel's read-ahead is work of the
- * command then, and with advice a worker's.  Several processes have a
- * read-ahead each, and where that reaches far they are faster with it.  A
- * process that has pg_lookahead.enabled off says so in shared memory
+ * command then, and with advice a worker's.  So is one that reads with parallel
+ * workers where the kernel's read-ahead is short, as it is by default: each of
+ * them waits at the end of it then.  Where it reaches far they are faster with
+ * it.  A process that has pg_lookahead.enabled off says so in shared memory
  * (resolver.c) and is left alone.
  *
  * For advice Linux takes single pages, and large ones for its read-ahead.
@@ -83,6 +84,15 @@
  * is spared.  So a worker reads the file in front of it, for the sake of the
  * kernel's read-ahead of that worker.  If VACUUM waits all the same, the worker
  * does, too, and the kernel is advised from then on.
+ *
+ * What was found waiting is judged anew as well, after 256 MB and then after
+ * twice as much each time that it is found so again: one bad moment of the disk
+ * should not decide how the rest of a large table is read, which may be in the
+ * page cache, or come faster.  Nothing else tells that, as advice takes the
+ * command's reads from it.  Where storage is read it is followed again after
+ * 2 MB, or where that is not counted when it has waited for LA_FEW_LOOKS, a
+ * sixth of a second.  So only what can be followed without waiting is judged
+ * anew: neither parallel builds with a long read-ahead, nor direct I/O.
  *
  * Safety.  The watcher holds no lock while a command is followed, so its owners
  * promise less than those of a scan (owner.c).  What may happen:
@@ -117,7 +127,9 @@
  */
 #include "postgres.h"
 
+#include "common/relpath.h"
 #include "compat.h"
+#include "extend/wal_ahead.h"
 #include "lib/ilist.h"
 #include "method/method.h"
 #include "postmaster/interrupt.h"
@@ -163,8 +175,12 @@
  */
 #define LA_LEAST_MARGIN		(4 * 1024 * 1024 / BLCKSZ)
 
-/* What is followed for what storage reads is judged anew after so much. */
+/*
+ * What is followed is judged anew after so much; what waits again and again
+ * after more, but no more than the second.
+ */
 #define LA_JUDGE_AGAIN		(256 * 1024 * 1024 / BLCKSZ)
+#define LA_JUDGE_SELDOM		(16 * LA_JUDGE_AGAIN)
 
 /* Looks after which the start of a scan is given up. */
 #define LA_MAX_START_LOOKS	500
@@ -194,6 +210,12 @@
 /* The blocks by which that is judged. */
 #define LA_DENSITY_BLOCKS	8192
 
+/*
+ * Up to here the read-ahead of several processes is worse than advice, and from
+ * four times as much on it is better.
+ */
+#define LA_SHORT_AHEAD_KB	512
+
 typedef enum LaCommandState
 {
 	LA_COMMAND_NEW,				/* not yet worth a lookup */
@@ -219,6 +241,7 @@ typedef struct LaCommand
 	int			lookup;
 	LaFiles		files;
 	BlockNumber nblocks;
+	bool		is_ahead_short; /* what the kernel reads ahead of the table */
 
 	/* of the scan that it does now */
 	LaSight		sight;
@@ -234,7 +257,8 @@ typedef struct LaCommand
 	LaCommandWaits waits;		/* before it is followed because it waits */
 	bool		is_wanted;		/* there was something to gain */
 	bool		by_reads;		/* and it does not wait, but has storage read */
-	uint64		judge_at;		/* by_reads: until it has come here */
+	uint64		judge_after;	/* blocks, when it was found waiting last */
+	uint64		judge_at;		/* until it has come here */
 	int			visits;			/* second pass: blocks checked, ... */
 	int			visited;		/* ... and blocks that it had been to */
 	LaPursuit	pursuit;
@@ -540,6 +564,27 @@ la_scan_close(LaCommand *command, bool is_over)
 }
 
 /*
+ * A scan that is at this position was found waiting: when to judge it anew?
+ */
+static void
+la_scan_waits(LaCommand *command, uint64 position)
+{
+	command->judge_after = Min(Max(2 * command->judge_after, LA_JUDGE_AGAIN),
+							   LA_JUDGE_SELDOM);
+	command->judge_at = position + command->judge_after;
+}
+
+/*
+ * Judge a scan anew.
+ */
+static void
+la_scan_judge(LaCommand *command)
+{
+	la_scan_close(command, false);
+	la_waits_begin(&command->waits);
+}
+
+/*
  * Begin to follow a scan.
  */
 static void
@@ -568,7 +613,8 @@ la_scan_open(LaCommand *command, const LaSight *sight)
 	{
 		la_vm_open(&command->runs, &target, is_dead ? 1 : LA_VACUUM_GAP,
 				   is_dead ? InvalidBlockNumber : command->nblocks - 1);
-		if (is_dead && !la_is_dense(command, sight))
+		/* Later it is judged by its visits. */
+		if (is_dead && command->visits == 0 && !la_is_dense(command, sight))
 		{
 			/* Or the map could not be looked at. */
 			command->is_given_up =
@@ -592,6 +638,8 @@ la_scan_open(LaCommand *command, const LaSight *sight)
 		la_waits_begin(&command->waits);
 		command->judge_at = command->pursuit.position + LA_JUDGE_AGAIN;
 	}
+	else
+		la_scan_waits(command, command->pursuit.position);
 	elog(DEBUG1, "following process %d on relation %u, start block %u, position %u",
 		 command->pid, command->relid, command->start,
 		 (BlockNumber) command->pursuit.position);
@@ -633,25 +681,36 @@ la_indexes_follow(LaCommand *command)
 }
 
 /*
+ * Does the command read as one process, or is advice better than what the
+ * kernel reads ahead of several?
+ */
+static bool
+la_may_relieve(LaCommand *command)
+{
+	return command->is_ahead_short ||
+		!la_has_parallel_workers(&command->waits, command->pid);
+}
+
+/*
  * Is the kernel's read-ahead work that another process could do?
  */
 static bool
 la_is_read_ahead(LaCommand *command)
 {
-	return la_may_advise() &&
-		!la_has_parallel_workers(&command->waits, command->pid) &&
+	return la_may_advise() && la_may_relieve(command) &&
 		la_reads_storage(&command->waits, command->pid);
 }
 
 /*
- * Is there something to gain for the command's scan?  Not asked any more once
- * it is followed because it waits.
+ * Is there something to gain for the command's scan?  Not asked while it is
+ * followed because it waits.
  */
 static void
 la_scan_look(LaCommand *command)
 {
 	const LaSight *sight = &command->sight;
 	const bool	waits = la_waits_look(&command->waits, command->pid, false);
+	uint64		position;
 
 	if (!command->is_open)
 	{
@@ -659,22 +718,37 @@ la_scan_look(LaCommand *command)
 		command->is_wanted = waits || command->by_reads;
 		if (command->is_wanted)
 			la_scan_open(command, sight);
+		return;
 	}
-	else if (waits)
+	position = la_command_position(command, sight);
+	if (waits)
 	{
 		/* Who reads for it waits as much: have more read at a time. */
 		command->by_reads = false;
 		if (command->pursuit.target.page_in)
-			la_pursuit_reopen(&command->pursuit,
-							  la_command_position(command, sight), false);
+			la_pursuit_reopen(&command->pursuit, position, false);
+		la_scan_waits(command, position);
 	}
-	else if (la_command_position(command, sight) >= command->judge_at ||
-			 la_has_parallel_workers(&command->waits, command->pid))
+	else if (position >= command->judge_at || !la_may_relieve(command))
 	{
 		/* What comes may be in the page cache, or read by several. */
-		la_scan_close(command, false);
-		la_waits_begin(&command->waits);
+		la_scan_judge(command);
 	}
+}
+
+/*
+ * A scan that waited has come to where it may be judged anew.  Is it?
+ */
+static bool
+la_scan_is_judged(LaCommand *command)
+{
+	if (la_start_after == 0 || !la_may_advise() || !la_may_relieve(command))
+	{
+		command->judge_at += command->judge_after;
+		return false;
+	}
+	la_scan_judge(command);
+	return true;
 }
 
 /*
@@ -705,6 +779,9 @@ la_scan_follow(void *arg)
 		command->is_start_known = false;
 		return;
 	}
+	if (!command->by_reads && position >= command->judge_at &&
+		la_scan_is_judged(command))
+		return;
 	if (sight->kind == LA_SCAN_VACUUM &&
 		!la_vm_check(&command->runs, (BlockNumber) position))
 		la_pursuit_reopen(&command->pursuit, position,
@@ -749,7 +826,8 @@ la_command_run(LaCommand *command, void (*body) (void *))
 }
 
 /*
- * How large is the file?  Runs under la_guard_run().
+ * How large is the file, and how far does the kernel read ahead of it?  Runs
+ * under la_guard_run().
  */
 static void
 la_command_measure(void *arg)
@@ -759,8 +837,12 @@ la_command_measure(void *arg)
 	const LaTarget *target = &command->files.target;
 	BlockNumber nblocks = smgrnblocks(la_smgropen(target->locator),
 									  MAIN_FORKNUM);
+	char	   *path = la_locator_path(target->locator);
+	int64		ahead_kb = la_kernel_ahead_kb(path);
 
+	pfree(path);
 	command->nblocks = nblocks;
+	command->is_ahead_short = ahead_kb >= 0 && ahead_kb <= LA_SHORT_AHEAD_KB;
 	if (sight->kind == LA_SCAN_SAMPLE)
 	{
 		if (sight->total < (int64) nblocks / 10 * 9)
@@ -820,6 +902,7 @@ la_command_seen(LaCommand *command, const LaSight *sight)
 		command->is_start_known = false;
 		command->start_looks = 0;
 		command->is_estimated = false;
+		command->judge_after = 0;
 		command->runs.skip = LA_SKIP_VISIBLE;
 		la_waits_begin(&command->waits);
 		command->visits = command->visited = 0;
@@ -964,6 +1047,26 @@ la_commands_keep(int pid)
 }
 
 /*
+ * Does the command write as it reads, and is looked at often?  Index builds
+ * write when they have read; see index_extend.c.
+ */
+static bool
+la_makes_wal(const LaCommand *command)
+{
+	switch (command->sight.kind)
+	{
+		case LA_SCAN_VACUUM:
+		case LA_SCAN_VACUUM_DEAD:
+		case LA_SCAN_REWRITE:
+			return command->is_open;
+		case LA_SCAN_VACUUM_INDEXES:
+			return command->passes != NULL;
+		default:
+			return false;
+	}
+}
+
+/*
  * Look at all processes once.  Returns after how many milliseconds to look
  * again.
  */
@@ -971,6 +1074,7 @@ static long
 la_watch(void)
 {
 	int64		look_us = LA_IDLE_LOOK_MS * 1000;
+	bool		makes_wal = false;
 
 	la_turn++;
 	for (int i = 0; i < MaxBackends; i++)
@@ -992,8 +1096,11 @@ la_watch(void)
 		command->turn = la_turn;
 		la_command_seen(command, &sight);
 		look_us = Min(look_us, la_command_look_us(command));
+		makes_wal |= la_makes_wal(command);
 	}
 	la_commands_sweep();
+	if (makes_wal && !RecoveryInProgress())
+		la_wal_look(GetXLogInsertRecPtr());
 	return (long) Max(look_us / 1000, 1);
 }
 

@@ -25,7 +25,8 @@
  * may fail, as with any catalog that it needs.  In the middle of a scan it
  * would wait for what it never needed without us, in a guard, which cannot put
  * back all that an error leaves in the caches.  No table is opened for it, as
- * the type cache does to compare rows.
+ * the type cache does to compare rows, and no library is loaded that a scan
+ * would not load: it may be gone.
  *
  * Of the columns of an index it is asked once for each relcache entry, when a
  * plan uses it first (index_am.c): the entry keeps what it has looked up of its
@@ -39,9 +40,11 @@
 #include "postgres.h"
 
 #include "access/genam.h"
+#include "access/gist.h"
 #include "access/hash.h"
 #include "access/htup_details.h"
 #include "access/nbtree.h"
+#include "access/spgist.h"
 #include "access/transam.h"
 #include "catalog/pg_am.h"
 #include "catalog/pg_language.h"
@@ -299,6 +302,30 @@ la_column_is_known(Relation index, int column)
 	}
 }
 
+/*
+ * Does a scan of an index look up this support function of its columns?  Others
+ * are for building, inserting and sorting.
+ */
+static bool
+la_scan_looks_up(Relation index, int procnum)
+{
+	switch (index->rd_rel->relam)
+	{
+		case BTREE_AM_OID:
+			return procnum == BTORDER_PROC;
+		case HASH_AM_OID:
+			return procnum == HASHSTANDARD_PROC;
+		case GIST_AM_OID:
+			return procnum <= GIST_FETCH_PROC;	/* all that were there first */
+		case SPGIST_AM_OID:
+			return procnum == SPGIST_CONFIG_PROC ||
+				procnum == SPGIST_INNER_CONSISTENT_PROC ||
+				procnum == SPGIST_LEAF_CONSISTENT_PROC;
+		default:
+			return true;
+	}
+}
+
 static bool
 la_column_is_plain(Relation index, int column)
 {
@@ -310,11 +337,19 @@ la_column_is_plain(Relation index, int column)
 	if (!la_column_is_known(index, column) ||
 		(!la_is_common_type(attr) && !la_type_is_plain(attr->atttypid)))
 		return false;
-	/* The index shall look it up now, and keep what we ask of. */
 	for (int i = 1; i <= nprocs; i++)
-		if (!la_is_built_in(index_getprocid(index, column + 1, i)) &&
+	{
+		Oid			proc = index_getprocid(index, column + 1, i);
+
+		if (la_is_built_in(proc))
+			continue;
+		if (!la_listed_is_plain(proc))
+			return false;
+		/* The index shall look it up now, and keep what we ask of. */
+		if (la_scan_looks_up(index, i) &&
 			!la_call_is_plain(index_getprocinfo(index, column + 1, i)))
 			return false;
+	}
 
 	/* For a column that has no key 18 makes one, to skip. */
 	return !LA_HAVE_SKIP_SCANS ||

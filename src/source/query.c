@@ -33,6 +33,7 @@
 #include "catalog/pg_class.h"
 #include "compat.h"
 #include "miscadmin.h"
+#include "service/service.h"
 #include "source/deferred.h"
 #include "source/index_node.h"
 #include "source/query.h"
@@ -172,6 +173,7 @@ la_query_resume(const QueryDesc *desc)
 
 	if (query == NULL || query->scans.runs == 0)
 		return;
+	la_owners_deepen();
 	client_was_waited_for =
 		query->statement_start != GetCurrentStatementStartTimestamp();
 	if (client_was_waited_for)
@@ -193,13 +195,14 @@ void
 la_query_pause(const QueryDesc *desc)
 {
 	LaQuery    *query = la_query_of(desc->estate);
-	dlist_iter	iter;
+	dlist_mutable_iter iter;
 
 	if (query == NULL)
 		return;
 	query->scans.runs++;
 	query->statement_start = GetCurrentStatementStartTimestamp();
-	dlist_foreach(iter, &query->scans.list)
+	/* One that rests from then on goes to the end. */
+	dlist_foreach_modify(iter, &query->scans.list)
 	{
 		LaFollowed *scan = dlist_container(LaFollowed, query_link, iter.cur);
 

@@ -15,52 +15,27 @@
  *
  * So we see every row that the table access method returns, also those that a
  * filter throws away, and we see nothing but its address.  Any access method
- * will do whose addresses are block numbers of the relation's main fork; if one
- * is not, the scan is left alone.
+ * will do whose addresses are block numbers of the relation's main fork; at the
+ * first one beyond the end of the file the scan is left alone.
  *
  * Watching.  Once in LA_CHECK_BLOCKS blocks we look whether blocks were read
  * since, and whether the process has slept, which it must have done twice.
  *
- * Is it worth it?  The kernel reads a sequential scan ahead, and on a fast
- * device hides most of the waits.  What is left to win is the copy into shared
- * buffers, and a page that another processor has copied is a cold one to ours.
- * So a serial scan is timed for LA_SEQ_MEASURE blocks, again and again, and
- * look-ahead begins
- *
- *	-	when it has waited, for a third of the time; or
- *	-	when it computes for LA_HEAVY_NS and more per block, and a worker of
- *		the service can copy meanwhile: aggregates became a fifth faster, while
- *		a mere count became slower by that.  It need not have waited for it,
- *		but it takes another processor and workers that have time: where none of
- *		the machine was idle, or the scan had to wait for its own, look-ahead
- *		does not begin so.  Where it is slower then, or waits for workers or for
- *		a processor, or others do, or it computes less, it rests, each time for
- *		longer.
- *
- * Parallel scans defeat the kernel's read-ahead, and direct I/O has none: they
- * begin at once.
- *
+ * seq_worth.c says whether look-ahead is worth it, and whether it still is.
  * From then on the frontier is kept in front of the scan: see
  * window/frontier.c.  If the blocks turn out to be in shared buffers it rests
  * until the scan waits again, or computes and reads again.
  *
- * A serial scan that has not begun is not watched closely for ever, as that
- * costs something for each row; nor is it given up, as what it has read says
- * little of the rest of a large table.  It is SPARSE, which is to be looked at
- * once in LA_UNSEEN_ROWS rows and no more,
- *
- *	-	after LA_SEQ_GIVE_UP blocks that it has read and was not worth it for,
- *		for as many blocks.  Then it is timed once more, and so on: 16 MB in
- *		256 MB.  Blocks that were there do not speak against it.
- *	-	after LA_SEQ_QUIET blocks that were all there, until one is read.
- *
  *		WATCHING ---- worth it ------> LOOKING <--- waited --- RESTING
- *		^ |	^							  |  `--- all there ------^
- *		| |	'---- the scan starts anew ---'
- *		| '-- not worth it, or all there ---> SPARSE
+ *		^ |	 ^							|  `--- all there ------^ |
+ *		| |	 '-- the scan starts anew, -'						  |
+ *		| |		 or may not wait any more						  |
+ *		| '-- not worth it, or all there ---> SPARSE <- all there '
  *		'---- far enough, and it reads ----------'
  *		OUT: no method, other direction, addresses that are no blocks, or an
  *		error; the server's own function is put back
+ *
+ * A parallel scan stays RESTING, or WATCHING: others may begin for it.
  *
  * Cursors.  Measuring goes on when the executor comes back to the plan.  What
  * passes until then is left out where a run comes over LA_LEAST_RUN blocks or
@@ -79,7 +54,9 @@
  * the I/O service if that is 0 and the server's is larger, and in any case no
  * more than the table in parts of two for each of LA_LAST_CHUNKS.  The first of
  * each process is the server's: it is taken on the way to the first row, and
- * cannot be made smaller, as its blocks have been handed out.
+ * cannot be made smaller, as its blocks have been handed out.  Unless the
+ * setting asks for it, a process that cannot look ahead, as it finds no owner,
+ * keeps the server's chunk: the kernel is all that it has to read ahead.
  *
  * TABLESAMPLE has a node of its own and is left alone.
  *
@@ -105,13 +82,11 @@
 #include "by_address.h"
 #include "method/method.h"
 #include "settings.h"
-#include "source/seq_scan.h"
+#include "source/seq_worth.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
-#include "window/frontier.h"
 #include "window/guard.h"
 #include "window/pace.h"
-#include "window/waits.h"
 
 #if LA_HAVE_SEQ_STREAM
 
@@ -131,122 +106,15 @@ la_seq_scan_register(MemoryContext query_context, SeqScanState *node,
 #else
 
 #define LA_CHECK_BLOCKS		16
-#define LA_SEQ_START_WAITS	2
 
 /* A table may have grown so much since its size was recorded. */
 #define LA_GROWTH			8
-
-/* A serial scan of buffered files is timed for so many blocks. */
-#define LA_SEQ_MEASURE		2048
-
-/*
- * It computes much if it does so for this long per block, with all it does; and
- * so much that nothing is to be won by having a block copied.
- */
-#define LA_HEAVY_NS			5000
-#define LA_HEAVY_MOST_NS	200000
-
-/*
- * It looks around, for who else wants processors, once in so many blocks, out
- * of step with the stripes of the service.
- */
-#define LA_LOOK_BLOCKS		112
-
-/*
- * So many processors must be idle for the workers when it begins; once they
- * work, so many may be lacking.
- */
-#define LA_IDLE_ENOUGH		0.75
-#define LA_IDLE_LACKING		(-1.0)
-
-/* Of the time that it wanted to run it may have had to wait for a 20th, ... */
-#define LA_SPARE_PART		20
-
-/* ... and for a quarter while it looks ahead: the workers want one as well. */
-#define LA_SCARCE_PART		4
-
-/* Clearly slower than without look-ahead: by a sixth. */
-#define LA_SLOWER(ns)		((ns) / 6 * 7)
-
-/* Blocks of the workers' rings that there must be for each of all owners. */
-#define LA_HEAVY_SHARE		256
-
-/* A worker that has so many blocks to read has no time for such a scan. */
-#define LA_HEAVY_QUEUE		512
-
-/*
- * It is judged by so many blocks while it looks ahead: a turn of another
- * process takes some milliseconds, and should not decide.
- */
-#define LA_HEAVY_MEASURE	(4 * LA_SEQ_MEASURE)
-
-/* It rests for so many blocks when that was no good, then for longer. */
-#define LA_HEAVY_HOLD		(4 * LA_SEQ_MEASURE)
-#define LA_HEAVY_MOST_HOLD	(16 * LA_HEAVY_HOLD)
-
-/*
- * A scan that was timed for so many blocks that it read, and was not worth it,
- * is left alone for as many; of a small table, for this part of it.
- */
-#define LA_SEQ_GIVE_UP		32768
-#define LA_GIVE_UP_PART		4
-
-/* So many blocks in a row that were there are enough to be left alone, too. */
-#define LA_SEQ_QUIET		LA_SEQ_MEASURE
 
 /* Left alone: one in so many rows is looked at, at the least. */
 #define LA_UNSEEN_ROWS		64
 
 /* The server halves its chunks when so many are left. */
 #define LA_LAST_CHUNKS		64
-
-typedef enum LaSeqState
-{
-	LA_SEQ_WATCHING,			/* counts waits; no look-ahead yet */
-	LA_SEQ_LOOKING,				/* keeps the frontier in front of the scan */
-	LA_SEQ_RESTING,				/* blocks were there; until the next wait */
-	LA_SEQ_SPARSE,				/* serial, and no reason to begin; as WATCHING
-								 * after next_check, when something is read */
-	LA_SEQ_OUT,					/* left alone until the query ends */
-} LaSeqState;
-
-typedef struct LaSeqScan
-{
-	LaFollowed	base;			/* must be first */
-
-	/* immutable */
-	SeqScanState *node;
-	LimitState *limit;			/* stops the scan after its rows, or NULL */
-	ExecProcNodeMtd server_exec;	/* the node's execution function before */
-
-	LaSeqState	state;
-	bool		is_parallel;	/* shared; see la_seq_note_sharing() */
-	BlockNumber current;		/* the block of the last row */
-	bool		has_begun;		/* "frontier" is open */
-	uint64		position;		/* of the scan, when we looked last */
-	uint64		first;			/* position of its first row */
-	int64		rows_at_first;	/* that the LIMIT had before it */
-	uint64		next_check;
-	int			waits;
-	LaTimeMeter meter;			/* see la_seq_is_worth_it() */
-	uint64		give_up;		/* LA_SEQ_GIVE_UP, or less */
-	uint64		in_vain;		/* blocks read that were timed for nothing */
-	uint64		read_at;		/* position where something was read last */
-	int			unseen_rows;	/* that are not looked at in a row */
-	bool		is_heavy;		/* began because it computes much */
-	uint64		next_look;		/* position */
-	int64		alone_ns;		/* per block, when it read itself */
-	uint64		hold;			/* blocks that it rested for the last time */
-	uint64		hold_until;		/* position up to which it rests */
-	uint64		run_from;		/* position when the executor was away last */
-	int64		away_reads;		/* la_blocks_read() then */
-	bool		is_paused;		/* it was, and the scan has not gone on yet */
-	bool		has_waited;		/* before that, and it was not looked at yet */
-	bool		has_read;		/* since it was looked at */
-	int64		reads;			/* la_blocks_read(), when we looked last */
-	long		sleeps;			/* la_sleeps(), likewise */
-	LaFrontier	frontier;
-} LaSeqScan;
 
 static LaByAddress la_nodes;	/* that are followed */
 
@@ -318,15 +186,18 @@ la_parallel_blocks(const LaSeqScan *scan)
 /*
  * Take smaller chunks than the server does, if its are large, or those of the
  * setting.  Towards the end the server takes ever smaller ones, but not if its
- * last LA_LAST_CHUNKS are more than the table.
+ * last LA_LAST_CHUNKS are more than the table; once it may have begun to halve
+ * them they are made no larger.
  */
 static void
-la_limit_chunk(const LaSeqScan *scan, BlockNumber nblocks)
+la_limit_chunk(LaSeqScan *scan)
 {
 	TableScanDesc desc = scan->node->ss.ss_currentScanDesc;
+	const BlockNumber nblocks = scan->frontier.nblocks;
 	ParallelBlockTableScanWorker worker;
 	uint32		most = la_parallel_chunk_size;
 
+	scan->is_chunk_cut = true;
 	if (desc->rs_rd->rd_tableam != GetHeapamTableAmRoutine())
 		return;
 	worker = ((HeapScanDesc) desc)->rs_parallelworkerdata;
@@ -334,7 +205,11 @@ la_limit_chunk(const LaSeqScan *scan, BlockNumber nblocks)
 		return;
 	if (most == 0)
 		most = Min(worker->phsw_chunk_size, LA_STRIPE_BLOCKS);
-	worker->phsw_chunk_size = Min(most, Max(nblocks / (2 * LA_LAST_CHUNKS), 1));
+	most = Min(most, Max(nblocks / (2 * LA_LAST_CHUNKS), 1));
+	if (worker->phsw_nallocated +
+		(uint64) worker->phsw_chunk_size * (2 * LA_LAST_CHUNKS) > nblocks)
+		most = Min(most, worker->phsw_chunk_size);
+	worker->phsw_chunk_size = most;
 }
 
 /*
@@ -406,6 +281,7 @@ la_seq_begin(LaSeqScan *scan, BlockNumber blkno)
 	BlockNumber start = blkno;
 	BlockNumber nblocks;
 	pg_atomic_uint64 *handed_out = NULL;
+	LaUsage		usage;
 
 	la_seq_note_sharing(scan);
 	method = la_range_method_for(rel, scan->is_parallel);
@@ -435,10 +311,12 @@ la_seq_begin(LaSeqScan *scan, BlockNumber blkno)
 		la_seq_end(scan, LA_SEQ_OUT);
 		return;
 	}
-	if (scan->is_parallel)
-		la_limit_chunk(scan, nblocks);
 	la_frontier_open(&scan->frontier, rel, method, &scan->base.counters,
 					 start, nblocks, handed_out);
+	scan->is_chunk_cut = false;
+	if (scan->is_parallel &&
+		(la_parallel_chunk_size > 0 || scan->frontier.may_begin))
+		la_limit_chunk(scan);
 	scan->has_begun = true;
 	la_followed_runs(&scan->base);
 	scan->base.method_name = method->name;
@@ -454,11 +332,15 @@ la_seq_begin(LaSeqScan *scan, BlockNumber blkno)
 	scan->read_at = scan->position;
 	scan->is_heavy = false;
 	scan->hold = scan->hold_until = 0;
+	scan->has_looked = false;
+	scan->doubts = 0;
 	scan->next_look = 0;
 	scan->run_from = scan->position;
 	scan->is_paused = scan->has_waited = scan->has_read = false;
 	scan->reads = la_blocks_read();
-	scan->sleeps = la_sleeps();
+	la_usage(&usage);
+	scan->sleeps = usage.sleeps;
+	scan->from_storage = usage.reads;
 }
 
 /*
@@ -511,8 +393,11 @@ la_seq_advance_body(void *arg)
 							 la_seq_position(scan, scan->current));
 	}
 	la_seq_foresee_end(scan);
-	if (!la_frontier_advance(&scan->frontier, scan->position))
-		scan->state = LA_SEQ_RESTING;
+	if (la_frontier_advance(&scan->frontier, scan->position))
+		return;
+	scan->state = LA_SEQ_RESTING;
+	/* Up to there some are in shared buffers because of us. */
+	scan->read_at = Max(scan->position, scan->frontier.local_frontier);
 }
 
 static void
@@ -548,164 +433,6 @@ la_seq_waited(LaSeqScan *scan)
 }
 
 /*
- * What the scan does with its time over "length" blocks; meanwhile, what else
- * the machine has to do.  Returns false until that is known.
- */
-static bool
-la_seq_measure(LaSeqScan *scan, uint64 length, LaTimes *spent)
-{
-	if (la_time_measure(&scan->meter, scan->position, length, spent))
-		return true;
-	if (scan->position >= scan->next_look &&
-		scan->frontier.method->id == LA_METHOD_WORKER)
-	{
-		scan->next_look = scan->position + LA_LOOK_BLOCKS;
-		la_time_look_around(&scan->meter);
-	}
-	return false;
-}
-
-/*
- * What the scan does with its time while it reads by itself.  Returns false
- * until that is known.
- */
-static bool
-la_seq_measure_alone(LaSeqScan *scan, LaTimes *spent)
-{
-	if (!la_seq_measure(scan, LA_SEQ_MEASURE, spent))
-		return false;
-	scan->alone_ns = spent->wall_ns / spent->blocks;
-	return true;
-}
-
-/*
- * Does the scan compute so much that a worker had better copy for it?  Most
- * blocks must have been read, so that there is something to copy, and it must
- * be computing that it does, and not waiting for its client.  There must be a
- * slot, workers that have time, and a processor to spare.  That the scan has
- * its own whenever it wants it does not say so: beside transactions that wait
- * for their commits it has, and the workers would take theirs.
- */
-static bool
-la_seq_is_heavy(LaSeqScan *scan, const LaTimes *spent)
-{
-	LaFrontier *frontier = &scan->frontier;
-	int64		wanted_ns = spent->cpu_ns + spent->ready_ns;
-
-	return frontier->method->id == LA_METHOD_WORKER &&
-		spent->reads >= spent->blocks / 2 &&
-		spent->cpu_ns >= LA_HEAVY_NS * spent->blocks &&
-		spent->cpu_ns <= LA_HEAVY_MOST_NS * spent->blocks &&
-		spent->cpu_ns >= spent->wall_ns / 2 &&
-		spent->ready_ns >= 0 &&
-		spent->ready_ns <= wanted_ns / LA_SPARE_PART &&
-		la_idle_processors(spent) >= LA_IDLE_ENOUGH &&
-		la_owner_share() >= LA_HEAVY_SHARE &&
-		!la_queues_are_long(LA_HEAVY_QUEUE) &&
-		la_frontier_has_owner(frontier);
-}
-
-/*
- * A scan that looks ahead because it computes much: is that no good any more?
- * It is slower than it was without, processors have become scarce, workers do
- * not keep up with it, or it does not compute so much now (it has nothing to
- * copy itself).
- */
-static bool
-la_seq_is_vain(LaSeqScan *scan)
-{
-	LaTimes		spent;
-
-	if (!la_seq_measure(scan, LA_HEAVY_MEASURE, &spent))
-		return false;
-	return spent.ready_ns < 0 ||
-		spent.wall_ns > LA_SLOWER(scan->alone_ns * spent.blocks) ||
-		spent.ready_ns > (spent.cpu_ns + spent.ready_ns) / LA_SCARCE_PART ||
-		la_idle_processors(&spent) < LA_IDLE_LACKING ||
-		spent.cpu_ns < LA_HEAVY_NS / 2 * spent.blocks ||
-		la_waited_much(&spent);
-}
-
-/*
- * End the rest of a scan if there is reason to look ahead again.  Returns
- * whether it has ended.  A scan that computes much need not wait for that; if
- * it does wait, it goes on as one that waits.
- */
-static bool
-la_seq_end_rest(LaSeqScan *scan, bool waited)
-{
-	LaTimes		spent;
-
-	if (!scan->is_heavy)
-		return waited;
-	if (!la_seq_measure_alone(scan, &spent))
-		return false;
-	if (la_waited_much(&spent))
-	{
-		scan->is_heavy = false;
-		return true;
-	}
-	return scan->position >= scan->hold_until &&
-		la_seq_is_heavy(scan, &spent);
-}
-
-/*
- * Should look-ahead begin?  See the file header.
- */
-static bool
-la_seq_is_worth_it(LaSeqScan *scan)
-{
-	const LaOwnerRef *ref = &scan->frontier.owner;
-	bool		has_waited;
-	LaTimes		spent;
-
-	has_waited = scan->waits >= Min(LA_SEQ_START_WAITS, la_start_after) ||
-		(scan->is_parallel && la_frontier_has_owner(&scan->frontier) &&
-		 pg_atomic_read_u32(&ref->owner->started) == ref->generation);
-	if (scan->is_parallel || la_direct_io() || la_start_after == 0)
-		return has_waited;
-	if (!la_seq_measure_alone(scan, &spent))
-		return false;
-	if (has_waited && la_waited_much(&spent))
-		return true;
-	scan->is_heavy = la_seq_is_heavy(scan, &spent);
-	if (!scan->is_heavy)
-		scan->in_vain += Min(spent.reads, spent.blocks);
-	return scan->is_heavy;
-}
-
-/*
- * Leave a scan alone for a while if it was not worth it for long, or there was
- * nothing to read.  Not a parallel one: others may begin to look ahead of it.
- */
-static void
-la_seq_leave_alone(LaSeqScan *scan)
-{
-	if (scan->is_parallel)
-		return;
-	if (scan->in_vain >= scan->give_up)
-	{
-		scan->next_check = scan->position + scan->give_up;
-		/* Then one measurement decides. */
-		scan->in_vain = scan->give_up - 1;
-	}
-	else if (scan->position - scan->read_at < LA_SEQ_QUIET)
-		return;
-	scan->state = LA_SEQ_SPARSE;
-}
-
-/*
- * Watch a scan again that was left alone.
- */
-static void
-la_seq_watch(LaSeqScan *scan)
-{
-	scan->waits = 0;
-	scan->meter.is_begun = false;
-	scan->state = LA_SEQ_WATCHING;
-}
-
-/*
  * Once in LA_CHECK_BLOCKS blocks.
  */
 static void
@@ -718,6 +445,9 @@ la_seq_check(LaSeqScan *scan)
 	scan->has_waited = scan->has_read = false;
 	if (has_read)
 		scan->read_at = scan->position;
+	if (scan->is_parallel && !scan->is_chunk_cut &&
+		la_frontier_has_owner(&scan->frontier))
+		la_limit_chunk(scan);
 	switch (scan->state)
 	{
 		case LA_SEQ_WATCHING:
@@ -728,11 +458,15 @@ la_seq_check(LaSeqScan *scan)
 				la_seq_leave_alone(scan);
 				return;
 			}
-			scan->base.counters.scans_total++;
-			scan->state = LA_SEQ_LOOKING;
+			la_seq_look(scan);
 			break;
 
 		case LA_SEQ_LOOKING:
+			if (!scan->is_heavy && la_seq_is_doubtful(scan))
+			{
+				la_seq_doubt(scan);
+				return;
+			}
 			if (scan->is_heavy && la_seq_is_vain(scan))
 			{
 				scan->hold = Min(Max(2 * scan->hold, LA_HEAVY_HOLD),
@@ -750,8 +484,13 @@ la_seq_check(LaSeqScan *scan)
 
 		case LA_SEQ_RESTING:
 			if (!la_seq_end_rest(scan, waited))
+			{
+				if (scan->position >= scan->hold_until &&
+					scan->position >= scan->read_at + LA_SEQ_QUIET)
+					la_seq_leave_alone(scan);
 				return;
-			scan->state = LA_SEQ_LOOKING;
+			}
+			la_seq_look(scan);
 			break;
 
 		case LA_SEQ_SPARSE:
@@ -789,7 +528,12 @@ la_seq_moved(LaSeqScan *scan, BlockNumber blkno, ScanDirection direction)
 		return;
 	}
 	if (blkno >= scan->frontier.nblocks)
-		return;					/* added since the scan began, or no block */
+	{
+		/* Added since the scan began, or no block. */
+		if (blkno >= la_seq_size(scan->node->ss.ss_currentRelation))
+			la_seq_end(scan, LA_SEQ_OUT);
+		return;
+	}
 
 	position = la_seq_position(scan, blkno);
 	if (position < scan->position)

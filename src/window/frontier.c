@@ -44,7 +44,10 @@
  * void what nobody has come to read yet.  The frontier goes back to the scan
  * then, and all that was asked for is counted as wasted.  Each step up to
  * again_until is looked up: what is there was of use after all, and needs
- * nobody.
+ * nobody.  Where blocks were lost it was too far ahead for one that its client
+ * leaves alone: several such scans would have each other's blocks read again
+ * and again.  So each time the distance is halved; and that a scan had to wait
+ * after such a pause does not say that it is too short.
  *
  * Blocks that are in shared buffers need nobody.  The first block of each step
  * is looked up; after LA_RESIDENT_STEPS hits in a row the caller is told to
@@ -62,7 +65,7 @@
 #include "window/window.h"
 
 #define LA_STEP_BLOCKS		64
-#define LA_FIRST_STEPS		4
+#define LA_FIRST_DISTANCE	(4 * LA_STEP_BLOCKS)
 #define LA_RESIDENT_STEPS	8
 
 /* With less a scan that is served would hardly be ahead. */
@@ -114,7 +117,7 @@ la_frontier_open(LaFrontier *frontier, Relation rel, const LaMethod *method,
 	frontier->asked_generation = 0;
 	frontier->handed_out = handed_out;
 	frontier->end = nblocks;
-	frontier->distance = LA_FIRST_STEPS * LA_STEP_BLOCKS;
+	frontier->distance = LA_FIRST_DISTANCE;
 	frontier->resident = 0;
 	if (!la_frontier_is_shared(frontier))
 		la_frontier_set(frontier, 0);
@@ -351,6 +354,17 @@ la_frontier_base(const LaFrontier *frontier, uint64 position)
 }
 
 /*
+ * Has the scan stood still for longer than its blocks are protected?
+ */
+static inline bool
+la_frontier_was_away(const LaFrontier *frontier)
+{
+	return la_owner_is_valid(&frontier->owner) &&
+		pg_atomic_read_u64(&frontier->owner.owner->moved_us) +
+		(uint64) la_protect_time * 1000 < la_now_us();
+}
+
+/*
  * What workers were asked for by a serial scan may never be read, or is lost:
  * go back to where that begins.
  */
@@ -381,8 +395,6 @@ la_frontier_restart(LaFrontier *frontier, uint64 position)
 static void
 la_frontier_recover(LaFrontier *frontier, uint64 position)
 {
-	LaOwner    *owner = frontier->owner.owner;
-	uint64		protect_us = (uint64) la_protect_time * 1000;
 	uint64		base = la_frontier_base(frontier, position);
 	uint64		reached = Min(frontier->local_frontier, frontier->asked_until);
 	uint64		seen;
@@ -395,13 +407,15 @@ la_frontier_recover(LaFrontier *frontier, uint64 position)
 		la_frontier_restart(frontier, position);
 		return;
 	}
-	if (reached <= base ||
-		pg_atomic_read_u64(&owner->moved_us) + protect_us >= la_now_us())
+	if (reached <= base || !la_frontier_was_away(frontier))
 		return;
 	/* The next ones may have been read by the scan, several at a time. */
 	seen = Min(base + LA_STEP_BLOCKS, reached) - 1;
-	if (!la_frontier_is_resident(frontier, seen))
-		la_frontier_restart(frontier, position);
+	if (la_frontier_is_resident(frontier, seen))
+		return;
+	la_frontier_restart(frontier, position);
+	frontier->distance = Max(Min(frontier->distance, la_owner_share()) / 2,
+							 LA_FIRST_DISTANCE);
 }
 
 /*
@@ -457,12 +471,12 @@ la_frontier_advance(LaFrontier *frontier, uint64 position)
 			return true;
 		is_read = false;
 	}
+	la_frontier_recover(frontier, position);
 	distance = Min(frontier->distance, la_frontier_reach(&is_read));
 	if (frontier->key != 0 && frontier->may_begin && !had_owner &&
 		la_owner_is_valid(&frontier->owner))
 		la_frontier_share(frontier);
 
-	la_frontier_recover(frontier, position);
 	if (la_owner_is_valid(&frontier->owner))
 	{
 		/* The kernel may have been told of some before it had one. */
@@ -482,13 +496,15 @@ la_frontier_advance(LaFrontier *frontier, uint64 position)
 }
 
 /*
- * The scan has waited all the same: look further ahead.
+ * The scan has waited all the same: look further ahead, unless it was kept from
+ * going on for so long that its blocks may be lost.
  */
 void
 la_frontier_waited(LaFrontier *frontier)
 {
 	if (frontier->distance < LA_FARTHEST &&
-		(BlockNumber) frontier->distance < frontier->nblocks)
+		(BlockNumber) frontier->distance < frontier->nblocks &&
+		!(frontier->key == 0 && la_frontier_was_away(frontier)))
 		frontier->distance *= 2;
 }
 

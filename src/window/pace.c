@@ -38,7 +38,7 @@
  *	  page cache of the kernel, where we cannot see them; reading ahead then
  *	  costs more than it saves.  So one block of every LA_PROBE_INTERVAL windows
  *	  is left for the scan to read by itself.  If it waits there, all is well;
- *	  if not, the next windows are probed too.
+ *	  if not, the next windows are probed too.  Not while a trial measures.
  *
  * The trial.  A scan that works its way forward through neighbouring blocks is
  * what the kernel's own read-ahead is for.  It is often better at it than we
@@ -57,7 +57,9 @@
  * same way.  A scan of under LA_TRIAL_RAMP and LA_TRIAL_LENGTH blocks in this
  * pattern is left to the kernel, unless it gets a grant.  Backward the kernel
  * does not read ahead, and with direct I/O it does not read at all; then there
- * is no trial.
+ * is no trial.  Blocks read are counted alike in both halves: those that were
+ * not in shared buffers when the scan, or look-ahead, wanted them, and what the
+ * rest of the plan reads meanwhile.
  *
  *		NONE -> WATCH_RAMP -> WATCH -> LOOK_RAMP -> LOOK -> WON <-> LOOK
  *		  ^                     |          |         `-> LOST -.
@@ -395,7 +397,8 @@ la_pace_read(LaPace *pace, int nreads, bool waited)
 		case LA_TRIAL_LOOK_RAMP:
 		case LA_TRIAL_LOOK:
 			return pace->trial_start_ns == 0 ||
-				pace->trial_reads % LA_TRIAL_CHECK == 0;
+				pace->trial_reads / LA_TRIAL_CHECK !=
+				(pace->trial_reads - nreads) / LA_TRIAL_CHECK;
 		case LA_TRIAL_WON:
 			return pace->trial_reads >= LA_TRIAL_WON_LENGTH;
 		case LA_TRIAL_LOST:
@@ -517,8 +520,10 @@ la_pace_clock(LaPace *pace, int64 now_ns, int64 busy_ns)
 				!la_pace_is_behind(pace, took,
 								   pace->trial_reads < LA_TRIAL_RAMP ? 20 : 12))
 				break;
+			/* It may have read more: others of the plan do as well. */
 			if (pace->trial_reads >= LA_TRIAL_LENGTH &&
-				took <= LA_TRIAL_SHARE(pace->watch_ns))
+				took * LA_TRIAL_LENGTH / pace->trial_reads <=
+				LA_TRIAL_SHARE(pace->watch_ns))
 			{
 				la_pace_enter_trial(pace, LA_TRIAL_WON);
 				pace->hold = LA_FIRST_HOLD;
@@ -714,7 +719,7 @@ bool
 la_pace_wants_probe(LaPace *pace)
 {
 	if (pace->start_after == 0 || !pace->has_page_cache ||
-		pace->trial != LA_TRIAL_NONE)
+		(pace->trial != LA_TRIAL_NONE && pace->trial != LA_TRIAL_WON))
 		return false;
 	if (pace->vain_probes == 0 && ++pace->unprobed < LA_PROBE_INTERVAL)
 		return false;

@@ -22,6 +22,10 @@
 #include <sched.h>
 #endif
 #include <sys/resource.h>
+#ifdef __linux__
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#endif
 #include <time.h>
 #include <unistd.h>
 
@@ -187,6 +191,37 @@ la_process_reads(int pid, LaProcessReads *reads)
 		return false;
 	return sscanf(from_storage, " read_bytes: " INT64_FORMAT,
 				  &reads->from_storage) == 1;
+}
+
+/*
+ * How many kilobytes may the kernel read ahead of who reads this file in order,
+ * by itself?  -1 if it does not say.
+ */
+int64
+la_kernel_ahead_kb(const char *file)
+{
+#ifdef __linux__
+	/* Of a whole device, or a file system without one; of a partition. */
+	static const char *const names[] = {
+		"/sys/class/bdi/%u:%u/read_ahead_kb",
+		"/sys/dev/block/%u:%u/../queue/read_ahead_kb",
+	};
+	struct stat st;
+
+	if (stat(file, &st) != 0)
+		return -1;
+	for (int i = 0; i < lengthof(names); i++)
+	{
+		char		path[64];
+		char		line[LA_KERNEL_LINE];
+
+		snprintf(path, sizeof(path), names[i], major(st.st_dev),
+				 minor(st.st_dev));
+		if (la_kernel_line(path, line))
+			return (int64) strtoll(line, NULL, 10);
+	}
+#endif
+	return -1;
 }
 
 /*

@@ -88,6 +88,7 @@ extern long la_sleeps(void);
 extern bool la_has_slept(void);
 extern LaSleep la_process_sleeps(int pid);
 extern bool la_process_reads(int pid, LaProcessReads *reads);
+extern int64 la_kernel_ahead_kb(const char *file);
 extern int64 la_cpu_ns(void);
 extern int64 la_busy_ns(void);
 extern int64 la_wall_ns(void);

@@ -548,6 +548,7 @@ la_window_arrive(LaWindow *window)
 		window->probe = InvalidBlockNumber;
 	block = lablocks_lookup(window->blocks, blkno);
 	Assert(block != NULL);
+	window->at_issued = block->issued && !block->reached;
 	if (!block->reached)
 	{
 		block->reached = true;
@@ -615,6 +616,19 @@ la_window_step(LaWindow *window, BlockNumber blkno)
 }
 
 /*
+ * How many reads does the block take that the scan has just come to, where this
+ * process has made nreads since the one before?  As many as without look-ahead,
+ * or the times that a trial compares would be those of unlike things: what
+ * "aio" and "worker" have read counts, what was there before does not.  To be
+ * asked before la_window_met().
+ */
+int
+la_window_reads(const LaWindow *window, int64 nreads)
+{
+	return (int) Max(nreads, window->at_issued);
+}
+
+/*
  * What the scan met at the block it is on: was it read, and waited for?  A wait
  * without a read is one for a read of ours.  Returns true if look-ahead is of
  * no use any more.
@@ -624,7 +638,7 @@ la_window_met(LaWindow *window, bool missed, bool waited)
 {
 	bool		at_probe = window->at_probe;
 
-	window->at_probe = false;
+	window->at_probe = window->at_issued = false;
 	if (waited)
 	{
 		window->counters->waits_total++;
@@ -667,7 +681,7 @@ la_window_drop(LaWindow *window, BlockNumber current)
 		window->counters->blocks_dropped_total += window->runs[i].nblocks;
 	window->nruns = window->next_run = 0;
 	window->probe = InvalidBlockNumber;
-	window->at_probe = false;
+	window->at_probe = window->at_issued = false;
 	window->last = window->current = current;
 	window->source_ended = window->source_lost = false;
 }

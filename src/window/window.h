@@ -81,7 +81,8 @@ typedef struct LaWindow
 	int			next_run;		/* runs before this one are started */
 
 	BlockNumber probe;			/* left out of the reads; see pace.c */
-	bool		at_probe;		/* the scan is on it */
+	bool		at_probe;		/* the scan has just come to it */
+	bool		at_issued;		/* or to one that was read for it */
 
 	/* set by the owner */
 	bool		is_sequence;	/* names each block once: where a block is the
@@ -134,6 +135,7 @@ extern LaWindow *la_window_open(MemoryContext parent, Relation rel,
 								const struct LaMethod *method, LaPace *pace,
 								LaCounters *counters,
 								void (*forget) (void *user), void *user);
+extern int	la_window_reads(const LaWindow *window, int64 nreads);
 extern bool la_window_met(LaWindow *window, bool missed, bool waited);
 extern LaFill la_window_fill(LaWindow *window, LaSource *source);
 extern LaStep la_window_step(LaWindow *window, BlockNumber blkno);

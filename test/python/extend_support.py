@@ -124,6 +124,10 @@ def cluster_with_source(
     return cluster
 
 
+# What odd_files.c looks for to have reads of pages take longer that are new to a process.
+COLD_READS = "LA_COLD_READS"
+
+
 def odd_files(cluster: Cluster, *variables: str) -> list[Path]:
     """Put odd_files.c before a server to be started; return the files that it looks for."""
     compiler = shutil.which("cc") or shutil.which("gcc")

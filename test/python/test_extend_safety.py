@@ -282,6 +282,13 @@ def test_the_last_space_is_left(own_cluster: NewCluster) -> None:
             assert counters(connection)["added"] > 0
             assert counters(connection)["errors"] == 0
             assert value(connection, "SELECT count(*) FROM filled") == 2 * ROWS
+        # What was done in vain has taken time, too.
+        with connect(cluster) as connection:
+            connection.execute("INSERT INTO filled SELECT * FROM source LIMIT 4000")
+            found = counters(connection)
+            assert (found["added"], found["errors"]) == (0, 1)
+            spent = "SELECT extend_time FROM pg_lookahead_extend() WHERE scope = 'session'"
+            assert value(connection, spent) > 0
             connection.execute("DROP TABLE filled")
             connection.execute("DROP TABLESPACE small")
     finally:

@@ -19,6 +19,7 @@ from lookahead.servers import Server
 
 import test_methods
 from conftest import NewCluster
+from extend_support import COLD_READS, odd_files
 from leaf_support import (
     BITMAP,
     BITMAP_SCANS,
@@ -40,10 +41,10 @@ from leaf_support import (
     start,
 )
 from support import (
-    INDEX_SCANS,
-    SEQUENTIAL_SCANS,
     Connection,
+    INDEX_SCANS,
     Row,
+    SEQUENTIAL_SCANS,
     Variant,
     blocks_read,
     cold,
@@ -53,6 +54,7 @@ from support import (
     gained,
     ice_cold,
     plan_nodes,
+    prepare,
     require_node,
     reset_statistics,
     rows,
@@ -915,7 +917,11 @@ def test_explain_shows_the_workers_share(tables: Cluster, variant: Variant, lead
 @pytest.fixture(scope="module")
 def defaults(own_cluster: NewCluster) -> Cluster:
     """A server on which nothing of ours is set, with room for all tables."""
-    cluster = own_cluster({"pg_lookahead.start_after": "8", "shared_buffers": "128MB"})
+    conf = {"pg_lookahead.start_after": "8", "shared_buffers": "128MB"}
+    cluster = own_cluster(conf, start=False)
+    odd_files(cluster, COLD_READS)
+    cluster.start()
+    prepare(cluster)
     create(cluster)
     return cluster
 
@@ -1071,13 +1077,15 @@ def test_pages_without_a_row(defaults: Cluster, server: Server) -> None:
 def test_few_leaves_to_a_parent(defaults: Cluster) -> None:
     """Of the level above little is read at a time, however far ahead the scan is."""
     case = CASES["wide_backward"]
+    slow = defaults.dir / COLD_READS.lower()
     with connect(defaults) as connection:
         settings(connection, **case.plan, pg_lookahead__method="advice")
         without = rows_without(connection, case.query)
-        # How deep it gets depends on how often the scan finds that it has waited.
-        for _ in range(25):
-            cold_index(connection, case.index)
-            evict_relations(defaults, connection, case.index)
+        # There and back: reads of other tablespaces are not slow.
+        cold_index(connection, case.index, case.index)
+        # It waits for each page, whatever is advised, and so looks as far ahead as it may.
+        slow.write_text("-1000000\n")
+        try:
             read = []
             with leaves_of(connection, case.index) as leaves:
                 connection.execute(f"BEGIN; DECLARE c CURSOR FOR {case.query}")
@@ -1086,11 +1094,11 @@ def test_few_leaves_to_a_parent(defaults: Cluster) -> None:
                     found += row
                     read.append(blocks_read(connection, case.index))
                 connection.execute("COMMIT")
-            assert found == without
-            # A descent to the first parent, four more parents, and the scan's own page.
-            assert max(b - a for a, b in pairwise(read)) <= 8, leaves
-            if leaves.depth_max > 40:
-                break
+        finally:
+            slow.unlink()
+        assert found == without
+        # A descent to the first parent, four more parents, and the scan's own page.
+        assert max(b - a for a, b in pairwise(read)) <= 8, leaves
         assert leaves.depth_max > 40, leaves
 
 

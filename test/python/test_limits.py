@@ -243,11 +243,12 @@ def test_slots(own_cluster: NewCluster, server: Server) -> None:
             assert value(connection, owners) == 0
             # It asks again now.
             time.sleep(1.1)
+            connection.execute("SAVEPOINT s")
             second = rows(connection, "FETCH 300 FROM c")
             assert value(connection, owners) == 1
             assert requests(connection) > before
             # What workers were asked for is lost now, and not what the kernel was told.
-            connection.execute("SAVEPOINT s; ROLLBACK TO s")
+            connection.execute("ROLLBACK TO s")
             assert value(connection, owners) == 0
             assert len(first + second + rows(connection, "FETCH ALL FROM c")) == ROWS
             connection.execute("COMMIT")

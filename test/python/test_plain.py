@@ -205,6 +205,32 @@ def test_arrays_of_domains(cluster: Cluster, name: str) -> None:
             script(connection, f"DROP TABLE IF EXISTS domains; DROP DOMAIN inside{undo}")
 
 
+GONE = f"""
+CREATE FUNCTION gone(int, int, int, bool, bool) RETURNS bool LANGUAGE c IMMUTABLE
+    AS '$libdir/pg_lookahead', 'pg_lookahead_version';
+CREATE OPERATOR CLASS partly_gone FOR TYPE int USING btree AS
+    OPERATOR 1 <, OPERATOR 2 <=, OPERATOR 3 =, OPERATOR 4 >=, OPERATOR 5 >,
+    FUNCTION 1 btint4cmp(int, int), FUNCTION 3 gone(int, int, int, bool, bool);
+UPDATE pg_proc SET probin = '$libdir/of_another_server' WHERE proname = 'gone';
+CREATE TABLE scanned AS SELECT i % 4 AS v, repeat('x', 300) AS filler
+  FROM generate_series(1, {ROWS}) i ORDER BY md5(i::text);
+CREATE INDEX scanned_v ON scanned (v partly_gone);
+VACUUM ANALYZE scanned;
+"""
+
+
+def test_function_that_no_scan_calls(cluster: Cluster) -> None:
+    """Its library is not there: a query that does not want it must not load it."""
+    with connect(cluster) as connection:
+        script(connection, GONE)
+    with connect(cluster) as connection:
+        assert check(connection, "scanned", "scanned_v", "v = 3", ROWS // 4)
+        script(
+            connection,
+            "DROP TABLE scanned; DROP OPERATOR FAMILY partly_gone USING btree; DROP FUNCTION gone",
+        )
+
+
 def test_operators_of_skip_scans(cluster: Cluster, server: Server) -> None:
     """For a column without a key 18 makes one, with an operator of the index's family.
 

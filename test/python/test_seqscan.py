@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import threading
 import time
@@ -29,13 +30,14 @@ from seqscan_support import (
     scanning,
     switch,
 )
-from service_support import rows_by_workers
+from service_support import rows_by_workers, stopped, worker_pids
 from support import (
     Connection,
     LogWatch,
     Row,
     cold,
     connect,
+    evict_tablespaces,
     gained,
     need_extensions,
     no_pins,
@@ -46,6 +48,7 @@ from support import (
     seed,
     settings,
     settle,
+    slow_tablespace,
     until,
     until_served,
     value,
@@ -392,6 +395,66 @@ def test_small_fetches(own_cluster: NewCluster, server: Server) -> None:
         assert change.blocks_issued > MIN_BLOCKS / 2
         assert not change.errors
     cluster.close()
+
+
+def test_fetches_by_turns(own_cluster: NewCluster) -> None:
+    """Clients in whose absence others' blocks take the place of theirs have fewer read ahead."""
+    conf = {
+        "pg_lookahead.protect_time": "40ms",
+        "pg_lookahead.io_workers": "4",
+        # What one scan may have ahead has room there twice, and there are three.
+        "pg_lookahead.ring_size": "8MB",
+        "shared_buffers": "16MB",
+    }
+    away = 0.05
+    blocks, first, step, rounds = 4000, 200, 20, 50
+    make = """
+        CREATE TABLE far{0} (a int, f text) WITH (autovacuum_enabled = off) TABLESPACE slow;
+        ALTER TABLE far{0} ALTER f SET STORAGE plain;
+        INSERT INTO far{0} SELECT i, repeat('x', 5000) FROM generate_series(1, {1}) i;
+        VACUUM (FREEZE) far{0}
+        """
+    cluster = own_cluster(conf)
+    left = blocks - first - rounds * step
+
+    def by_turns() -> tuple[int, int]:
+        """Return how many blocks were used and wasted."""
+        cluster.restart()
+        evict_tablespaces(cluster)
+        changes = []
+        with contextlib.ExitStack() as stack:
+            clients = [stack.enter_context(connect(cluster)) for _ in range(3)]
+            for number, client in enumerate(clients):
+                scanning(client)
+                changes.append(stack.enter_context(gained(client)))
+                stack.enter_context(client.transaction())
+                client.execute(f"DECLARE c CURSOR FOR SELECT a, length(f) FROM far{number}")
+                # It reads for itself, waits, and has as much asked for as may be.
+                with stopped(worker_pids(client)):
+                    assert len(rows(client, f"FETCH {first} FROM c")) == first
+            for _ in range(rounds):
+                for client in clients:
+                    settle(client)
+                    time.sleep(away)
+                    assert len(rows(client, f"FETCH {step} FROM c")) == step
+            for client in clients:
+                assert len(rows(client, "FETCH ALL FROM c")) == left
+        return (
+            sum(change.blocks_used for change in changes),
+            sum(change.blocks_wasted for change in changes),
+        )
+
+    with slow_tablespace(cluster, read_us=1000), LogWatch(cluster):
+        with connect(cluster) as connection:
+            for number in range(3):
+                script(connection, make.format(number, blocks))
+        # Workers that get no processor have a scan look further ahead again.
+        for _ in range(3):
+            used, wasted = by_turns()
+            if used > 3 * left / 2 and wasted < used * 0.75:
+                break
+        assert used > 3 * left / 2
+        assert wasted < used * 0.75
 
 
 def buffers_of(connection: Connection, table: str) -> set[int]:

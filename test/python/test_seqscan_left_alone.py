@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
+from lookahead import privilege
 from lookahead.cluster import Cluster
 from lookahead.errors import LookaheadError
 from lookahead.servers import Server
 
 from conftest import NewCluster
+from extend_support import odd_files
 from seqscan_support import (
     METHODS,
     add_hole,
@@ -25,6 +29,7 @@ from support import (
     Connection,
     LogWatch,
     connect,
+    evict_file,
     evict_tablespaces,
     gained,
     require_node,
@@ -129,6 +134,132 @@ def test_a_beginning_in_shared_buffers(slow: Cluster) -> None:
         if seen[-1] > (BLOCKS - BEGINNING - MEASURE) * 0.9:
             return
     # A busy machine may have it wait for something else.
+    pytest.fail(f"{seen} blocks were asked for")
+
+
+def test_a_middle_in_shared_buffers(slow: Cluster) -> None:
+    """A scan that was looked ahead of, and left alone where all was there, needs no new trial."""
+    first, last = BLOCKS // 4, BLOCKS * 2 // 3
+
+    def fetch_middle(session: Connection) -> None:
+        there = f"SELECT count(f) FROM far WHERE ctid >= '({first},0)' AND ctid < '({last},0)'"
+        require_node(session, there, "Tid Range Scan")
+        assert value(session, there) == last - first
+        evict_tablespaces(slow)
+
+    before = first - MEASURE
+    behind = BLOCKS - last
+    seen = []
+    for _ in range(8):
+        seen.append(asked_for(slow, fetch_middle))
+        # What comes behind is looked ahead of from its first waits on, and not timed before.
+        if seen[-1] - before > behind * 0.9:
+            return
+    # A busy machine may have it wait for something else, or not at all.
+    pytest.fail(f"{seen} blocks were asked for")
+
+
+# ---------------------------------------------------------------------------
+# Scans that were worth it for long
+
+SLOW_READS = "LA_SLOW_READS"
+
+
+@pytest.fixture(scope="module")
+def counted(own_cluster: NewCluster, server: Server) -> Cluster:
+    """A server whose storage counts what is read, and is slow if that is asked for."""
+    need_followed_scans(server)
+    conf = {
+        "pg_lookahead.start_after": "8",
+        "pg_lookahead.min_table_size": "8MB",
+        "pg_lookahead.io_workers": "2",
+        # A scan that only computes needs more of the rings.
+        "pg_lookahead.ring_size": "3MB",
+        "shared_buffers": "32MB",
+    }
+    if server.major >= 17:
+        # Where odd_files.c looks.
+        conf["io_combine_limit"] = "1"
+    cluster = own_cluster(conf, start=False)
+    odd_files(cluster, SLOW_READS)
+    cluster.start()
+    with connect(cluster) as connection:
+        connection.execute("CREATE EXTENSION IF NOT EXISTS pg_lookahead")
+        script(connection, SLOW_SETUP.replace("TABLESPACE slow", ""))
+    if read_from_storage(cluster, BLOCKS) < BLOCKS * 8192 // 2:
+        pytest.skip("the kernel does not count what is read from this file system")
+    return cluster
+
+
+def read_from_storage(cluster: Cluster, cold: int) -> int:
+    """Have the kernel cache all but the beginning of the table, of so many blocks.
+
+    Return how many bytes storage was asked for meanwhile, and for the whole beginning if that is
+    the whole table.
+    """
+    with connect(cluster) as connection:
+        connection.execute("CHECKPOINT")
+        file = cluster.data / value(connection, "SELECT pg_relation_filepath('far')")
+    evict_file(file)
+    io = Path("/proc/self/io")
+    before = int(io.read_text().split("read_bytes: ")[1].split()[0])
+    with file.open("rb") as opened:
+        os.posix_fadvise(opened.fileno(), 0, 0, os.POSIX_FADV_RANDOM)
+        opened.seek(0 if cold == BLOCKS else cold * 8192)
+        opened.read()
+    read = int(io.read_text().split("read_bytes: ")[1].split()[0]) - before
+    if cold == BLOCKS:
+        evict_file(file)
+    return read
+
+
+def asked_for_once_begun(cluster: Cluster, method: str, cold: int) -> int:
+    """Scan the table; its first blocks come from storage, and as many as are timed wait for it.
+
+    Return how many blocks were asked for ahead of the scan.
+    """
+    cluster.restart()
+    read_from_storage(cluster, cold)
+    slow_reads = cluster.dir / SLOW_READS.lower()
+    with LogWatch(cluster), connect(cluster) as connection:
+        scanning(connection, method, pg_lookahead__start_after=8)
+        with gained(connection) as change:
+            connection.execute("BEGIN")
+            connection.execute("DECLARE c CURSOR FOR SELECT a, length(f) FROM far")
+            privilege.write(slow_reads, "")
+            try:
+                found = len(rows(connection, f"FETCH {MEASURE + 200} FROM c"))
+            finally:
+                slow_reads.unlink()
+            found += len(rows(connection, "FETCH ALL FROM c"))
+            connection.execute("COMMIT")
+    assert found == BLOCKS
+    assert not change.errors
+    assert change.scans <= 1
+    return change.blocks_issued
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_rest_in_the_page_cache(counted: Cluster, method: str) -> None:
+    """A scan that began because it waited is timed again where nothing comes from storage."""
+    seen = []
+    for _ in range(8):
+        seen.append(asked_for_once_begun(counted, method, BLOCKS // 4))
+        # It is judged after a quarter, and is 16 MB ahead then.
+        if BLOCKS // 5 < seen[-1] < BLOCKS // 2:
+            return
+    # A busy machine may have it wait for something else.
+    pytest.fail(f"{seen} blocks were asked for")
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_rest_from_storage(counted: Cluster, method: str) -> None:
+    """Where it does, a scan goes on without being left to itself, whether it waits or not."""
+    seen = []
+    for _ in range(4):
+        seen.append(asked_for_once_begun(counted, method, BLOCKS))
+        if seen[-1] > (BLOCKS - MEASURE) * 0.95:
+            return
     pytest.fail(f"{seen} blocks were asked for")
 
 

@@ -9,6 +9,7 @@ import pytest
 from lookahead.cluster import Cluster
 from lookahead.servers import Server
 
+from conftest import NewCluster
 from seqscan_support import (
     METHODS,
     MIN_BLOCKS,
@@ -23,6 +24,7 @@ from seqscan_support import (
 )
 from support import (
     Connection,
+    LogWatch,
     at_work,
     cold,
     connect,
@@ -95,6 +97,12 @@ def test_parallel(tables: Cluster, name: str, leader: str, method: str) -> None:
 # What the server takes at a time from a table as long as this, and a followed scan may.
 LONGEST = 300000
 SERVERS_CHUNK = 256
+HOLEY = """
+CREATE TABLE holey (a int, f text) WITH (autovacuum_enabled = off);
+ALTER TABLE holey ALTER f SET STORAGE plain;
+ALTER TABLE holey SET (parallel_workers = 2);
+INSERT INTO holey SELECT i, repeat('x', 5000) FROM generate_series(1, {}) i
+"""
 CHUNKS = {0: 128, 32: 32, 200: 200, 8192: LONGEST // 128}
 
 
@@ -106,15 +114,7 @@ def test_chunk_size(tables: Cluster, setting: int) -> None:
     query = f"SELECT a FROM holey WHERE notes(a) LIMIT {row_blocks}"
     places: list[int] = []
     with connect(tables) as connection:
-        script(
-            connection,
-            f"""
-            CREATE TABLE holey (a int, f text) WITH (autovacuum_enabled = off);
-            ALTER TABLE holey ALTER f SET STORAGE plain;
-            ALTER TABLE holey SET (parallel_workers = 2);
-            INSERT INTO holey SELECT i, repeat('x', 5000) FROM generate_series(1, {row_blocks}) i
-            """,
-        )
+        script(connection, HOLEY.format(row_blocks))
         try:
             # Where the scan is, as its owner's slot says when it comes to a row.
             connection.execute(
@@ -139,6 +139,39 @@ def test_chunk_size(tables: Cluster, setting: int) -> None:
     assert seen[0] == SERVERS_CHUNK
     assert len(seen) > 1
     assert {b - a for a, b in zip(seen, seen[1:])} == {CHUNKS[setting]}
+
+
+@pytest.mark.parametrize("setting", [0, 32])
+def test_chunk_size_without_an_owner(own_cluster: NewCluster, server: Server, setting: int) -> None:
+    """A process that cannot look ahead takes what the server does, unless it is told otherwise."""
+    need_followed_scans(server)
+    row_blocks = 12 * SERVERS_CHUNK
+    query = (
+        "SELECT whose(), (ctid::text::point)[0]::int FROM holey"
+        f" WHERE pg_sleep(0.0003)::text = '' LIMIT {row_blocks}"
+    )
+    cluster = own_cluster({"pg_lookahead.io_workers": "0"})
+    with LogWatch(cluster), connect(cluster) as connection:
+        script(connection, HOLEY.format(row_blocks))
+        connection.execute(
+            "CREATE FUNCTION whose() RETURNS int PARALLEL SAFE LANGUAGE internal"
+            " AS 'pg_backend_pid'"
+        )
+        add_hole(cluster, connection, "holey", LONGEST)
+        scanning(connection, "advice", pg_lookahead__parallel_chunk_size=setting)
+        settings(connection, **PARALLEL, parallel_leader_participation="off")
+        require_parallel(connection, query)
+        # One of the two processes may come late, or get no processor for long.
+        for _ in range(5):
+            blocks = dict((block, pid) for pid, block in rows(connection, query))
+            assert len(blocks) == row_blocks
+            # Where another process goes on; both begin with a chunk of the server's.
+            turns = [block for block in range(1, row_blocks) if blocks[block] != blocks[block - 1]]
+            if len(turns) > 4:
+                break
+    assert len(turns) > 4
+    assert all(turn % (setting or SERVERS_CHUNK) == 0 for turn in turns), turns
+    assert (setting == 0) == all(turn % SERVERS_CHUNK == 0 for turn in turns), turns
 
 
 @pytest.mark.parametrize("processes", [1, 3])

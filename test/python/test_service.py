@@ -17,6 +17,7 @@ from lookahead.errors import LookaheadError
 from lookahead.servers import Server
 
 from conftest import CONF, NewCluster
+from extend_support import odd_files
 from service_support import (
     ALL_ROWS,
     SCAN,
@@ -45,6 +46,7 @@ from support import (
     cold,
     connect,
     gained,
+    prepare,
     require_node,
     rows,
     rows_without,
@@ -79,6 +81,19 @@ def cluster(shared: Cluster) -> Iterator[Cluster]:
     """A cluster with the service, whose log stays clean and whose workers live on."""
     with keeping_workers(shared):
         yield shared
+
+
+@pytest.fixture(scope="module")
+def patient(own_cluster: NewCluster) -> Cluster:
+    """A server whose reads take two milliseconds more."""
+    cluster = own_cluster(SERVICE, start=False)
+    (slow,) = odd_files(cluster, "LA_SLOW_READS")
+    cluster.start()
+    prepare(cluster)
+    with connect(cluster) as connection:
+        script(connection, SETUP)
+    slow.touch()
+    return cluster
 
 
 @pytest.fixture
@@ -620,6 +635,69 @@ def test_somebody_waits_for_the_table(cluster: Cluster) -> None:
         scan_cold(connection)
 
 
+IMPATIENT = {
+    "nowait": "LOCK TABLE served IN ACCESS EXCLUSIVE MODE NOWAIT",
+    "timeout": "SET LOCAL lock_timeout = '200ms'; LOCK TABLE served IN ACCESS EXCLUSIVE MODE",
+    "skip": "VACUUM (FULL, SKIP_LOCKED) served",
+}
+
+
+# So long workers are waited for; seconds.
+PATIENCE = 0.1
+
+
+def has_lock(connection: Connection, statement: str) -> bool:
+    """Have a statement take its lock, or fail after it has waited for the workers."""
+    start = time.monotonic()
+    try:
+        script(connection, statement)
+    except psycopg.errors.LockNotAvailable:
+        assert time.monotonic() - start >= PATIENCE
+        return False
+    return True
+
+
+@pytest.mark.parametrize("how", IMPATIENT)
+@pytest.mark.parametrize("whose", ["own", "another's"])
+def test_lock_that_is_not_waited_for(patient: Cluster, whose: str, how: str) -> None:
+    """Not that of a worker that reads for a cursor of this session, or for one that is closed."""
+    if how == "skip" and whose == "own":
+        pytest.skip("VACUUM runs outside of transactions")
+    with connect(patient) as connection, connect(patient) as other:
+        serving(connection, pg_lookahead__leafscan="off")
+        settings(other, client_min_messages="warning")
+        issued = had = 0
+        for _ in range(10):
+            cold(connection, "served")
+            file = value(connection, "SELECT pg_relation_filenode('served')")
+            with gained(connection) as change:
+                connection.execute(f"BEGIN; DECLARE c CURSOR FOR {SCAN}")
+                found = rows(connection, "FETCH 50 FROM c")
+                if whose == "own":
+                    connection.execute("SAVEPOINT s")
+                    if has_lock(connection, IMPATIENT[how]):
+                        had += 1
+                    else:
+                        connection.execute("ROLLBACK TO s")
+                    found += rows(connection, "FETCH ALL FROM c")
+                    assert found == ALL_ROWS
+                connection.execute("COMMIT")
+                if how == "skip":
+                    start = time.monotonic()
+                    other.execute(IMPATIENT[how])
+                    took = time.monotonic() - start
+                    has_it = value(connection, "SELECT pg_relation_filenode('served')") != file
+                    assert has_it or took >= PATIENCE
+                    had += has_it
+                elif whose != "own":
+                    had += has_lock(other, f"BEGIN; {IMPATIENT[how]}")
+                    other.execute("ROLLBACK")
+            issued += change.blocks_issued
+        assert issued > 0
+        # A worker may get no processor for as long.
+        assert had >= 8
+
+
 def test_owner_ends_before_its_lock(cluster: Cluster) -> None:
     """However a scan ends, nothing may be read for it once its lock is gone."""
     owners = "SELECT count(*) FROM pg_stat_lookahead_owners"
@@ -644,6 +722,70 @@ def test_owner_ends_before_its_lock(cluster: Cluster) -> None:
         rows(gone, "FETCH 50 FROM c")
         gone.close()
         until(other, f"({owners}) = 0")
+
+
+FAILING_BODY = f"""
+DO $$DECLARE r record; n int := 0;
+BEGIN
+    FOR r IN {SCAN} LOOP
+        BEGIN
+            n := n + r.a / 0;
+        EXCEPTION WHEN division_by_zero THEN
+            n := n + 1;
+        END;
+    END LOOP;
+    ASSERT n = {len(ALL_ROWS)};
+END$$
+"""
+
+
+def test_subtransactions_that_fail(cluster: Cluster) -> None:
+    """What was asked for a scan stays asked for if it has begun outside of them."""
+    with connect(cluster) as connection:
+        serving(connection)
+        # Workers that are late find that the scan is over.
+        for _ in range(5):
+            cold(connection, "served")
+            before = io(connection)
+            with gained(connection) as change:
+                connection.execute(FAILING_BODY)
+            settle(connection)
+            assert change.blocks_issued > 0
+            after = io(connection)
+            if after.stale - before.stale < (after.requests - before.requests) / 4:
+                break
+        else:
+            raise AssertionError((before, after))
+        # One that has begun inside, whose lock goes.
+        cold(connection, "served")
+        connection.execute(f"BEGIN; SAVEPOINT s; DECLARE c CURSOR FOR {SCAN}")
+        rows(connection, "FETCH 50 FROM c")
+        assert value(connection, "SELECT count(*) FROM pg_stat_lookahead_owners") > 0
+        connection.execute("ROLLBACK TO s")
+        assert value(connection, "SELECT count(*) FROM pg_stat_lookahead_owners") == 0
+        # One that fails inside, and whose locks go, too.
+        connection.execute("ROLLBACK")
+        cold(connection, "served")
+        failing = SCAN.replace("SELECT a", "SELECT a / nullif(a - 400, 0), 1 / (a - 500)")
+        connection.execute(f"BEGIN; DECLARE c CURSOR FOR {failing}")
+        rows(connection, "FETCH 50 FROM c")
+        assert value(connection, "SELECT count(*) FROM pg_stat_lookahead_owners") > 0
+        connection.execute("SAVEPOINT s")
+        with pytest.raises(psycopg.errors.DivisionByZero):
+            connection.execute("FETCH ALL FROM c")
+        connection.execute("ROLLBACK TO s")
+        assert value(connection, "SELECT count(*) FROM pg_stat_lookahead_owners") == 0
+        connection.execute("ROLLBACK")
+
+
+def test_statement_that_executes_itself(patient: Cluster) -> None:
+    """What EXECUTE runs is not looked for: that might have no end."""
+    with connect(patient) as connection:
+        connection.execute("SET lock_timeout = '1s'; SET max_stack_depth = '200kB'")
+        pgconn = connection.pgconn
+        pgconn.prepare(b"x", b"EXECUTE x")
+        result = pgconn.exec_prepared(b"x", [])
+        assert b"stack depth limit exceeded" in result.error_message
 
 
 def test_vacuum_and_truncation(cluster: Cluster) -> None:

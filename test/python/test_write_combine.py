@@ -373,6 +373,47 @@ def test_error_of_a_write(odd: tuple[Cluster, Path, Path]) -> None:
     has_checksums_right(cluster)
 
 
+# Beyond what a WAL file has, whose writes must not fail.
+LIMIT = 24 << 20
+
+
+def test_error_is_not_the_servers(odd: tuple[Cluster, Path, Path]) -> None:
+    """When the server fails to write a page that we could not write, that is its first failure."""
+    cluster, flag, _ = odd
+    with connect(cluster) as connection, connect(cluster) as writer:
+        connection.execute("CHECKPOINT")
+        pid = value(
+            connection,
+            "SELECT pid FROM pg_stat_activity WHERE backend_type = 'checkpointer'",
+        )
+        writer.execute("CREATE TABLE filled (a int, b text)")
+        file = cluster.data / value(connection, "SELECT pg_relation_filepath('filled')")
+        connection.execute("CHECKPOINT")
+        with writer.cursor() as cursor, cursor.copy("COPY filled FROM STDIN") as copy:
+            # Of what is dirty the ring has the last, beyond the limit.
+            while file.stat().st_size < LIMIT + 3 * RING * 8192:
+                copy.write(LINE * 1000)
+            flag.touch()
+            while counters(connection, "server")[2] == 0:
+                copy.write(LINE * 1000)
+            limited = ["prlimit", f"--pid={pid}", f"--fsize={LIMIT}:"]
+            assert privilege.run(limited, cwd=cluster.dir).returncode == 0
+            with pytest.raises(psycopg.Error, match="checkpoint request failed"):
+                connection.execute("CHECKPOINT")
+            limited[-1] = "--fsize=unlimited:"
+            assert privilege.run(limited, cwd=cluster.dir).returncode == 0
+            flag.unlink()
+            connection.execute("CHECKPOINT")
+        log = cluster.log.read_text(errors="replace")
+        assert "could not write blocks" in log
+        assert "Multiple failures" not in log
+        sound(connection, "filled")
+        count = value(connection, "SELECT count(*) FROM filled")
+    crash(cluster)
+    with connect(cluster) as connection:
+        assert value(connection, "SELECT count(*) FROM filled") == count
+
+
 def test_cancelled(loads: Cluster, connection: Connection) -> None:
     connection.execute("CREATE TABLE filled (a int, b text)")
     for delay in (50, 100, 150, 200, 300):

@@ -474,11 +474,75 @@ test_trial_won(void)
 	CHECK(scan.pace.trial == LA_TRIAL_WON);
 	CHECK(!la_pace_is_helped(&scan.pace));
 
+	/* What comes may be in the page cache; not while it is measured. */
+	for (int i = 1; i < 8; i++)
+		CHECK(!la_pace_wants_probe(&scan.pace));
+	CHECK(la_pace_wants_probe(&scan.pace));
+	CHECK(!la_pace_probed(&scan.pace, true));
+
 	/* It is measured again, and lost when it has become worse. */
 	CHECK(forward(&scan, 64, 16 * TRIAL_LENGTH) == 16 * TRIAL_LENGTH + 1);
 	CHECK(scan.pace.trial == LA_TRIAL_LOOK);
+	for (int i = 0; i < 16; i++)
+		CHECK(!la_pace_wants_probe(&scan.pace));
 	CHECK(forward(&scan, 4, TRIAL_LENGTH) <= TRIAL_RAMP);
 	CHECK(la_pace_has_lost(&scan.pace));
+}
+
+/*
+ * What was won is no more, where all is in the page cache.
+ */
+static void
+test_won_in_vain(void)
+{
+	Scan		scan;
+
+	to_look(&scan);
+	(void) forward(&scan, 64, TRIAL_RAMP + TRIAL_LENGTH);
+	CHECK(scan.pace.trial == LA_TRIAL_WON);
+	for (int i = 1; i < 8; i++)
+		CHECK(!la_pace_wants_probe(&scan.pace));
+	for (int i = 1; i < 4; i++)
+	{
+		CHECK(la_pace_wants_probe(&scan.pace));
+		CHECK(!la_pace_probed(&scan.pace, false));
+	}
+	CHECK(la_pace_wants_probe(&scan.pace));
+	CHECK(la_pace_probed(&scan.pace, false));
+	la_pace_stopped(&scan.pace);
+	scan.is_looking = false;
+	CHECK(scan.pace.trial == LA_TRIAL_NONE);
+	CHECK(forward(&scan, 0, 10000) == 10001);
+}
+
+/*
+ * Where the rest of the plan reads as well, several blocks count at once, and
+ * the trial may end beyond its length.
+ */
+static void
+test_trial_of_several_reads(void)
+{
+	LaPace		pace;
+	int64		now = 1;
+
+	for (int share = 6; share <= 8; share += 2)
+	{
+		Scan		scan;
+		int			turns = 0;
+
+		to_look(&scan);
+		pace = scan.pace;
+		now = scan.now_ns;
+		/* 7 at once, in so many tenths of the time that they took before. */
+		for (int n = 0; n < TRIAL_RAMP + TRIAL_LENGTH + 64; n += 7)
+		{
+			now += pace.watch_ns / TRIAL_LENGTH * 7 * share / 10;
+			if (la_pace_read(&pace, 7, false))
+				turns += la_pace_clock(&pace, now, scan.busy_ns);
+		}
+		CHECK(turns == (share == 8));
+		CHECK(pace.trial == (share == 8 ? LA_TRIAL_LOST : LA_TRIAL_WON));
+	}
 }
 
 static void
@@ -752,6 +816,8 @@ main(void)
 	test_direct();
 	test_grant();
 	test_trial_won();
+	test_won_in_vain();
+	test_trial_of_several_reads();
 	test_trial_lost();
 	test_trial_lost_in_another_round();
 	test_trial_of_a_busy_scan();

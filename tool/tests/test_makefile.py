@@ -60,3 +60,39 @@ def test_build_elsewhere(embedded: Server, sources: Path, place: Path, how: str)
     checked = said("installcheck")
     for test in [*(sources / "test/sql").glob("*.sql"), *(sources / "test/specs").glob("*.spec")]:
         assert test.stem in checked
+
+
+def test_a_folder_with_a_blank(embedded: Server, sources: Path, tmp_path: Path) -> None:
+    """Built there once, it can be built again, and installed."""
+    here = sources.rename(tmp_path / "my sources")
+    command = ["make", "--dry-run", f"PG_CONFIG={embedded.pg_config}", "with_llvm=no"]
+    (here / "src" / "hook" / "left.o").touch()
+    for target in ("all", "install", "clean"):
+        done = subprocess.run(
+            [*command, target], cwd=here, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("script", "message"),
+    [
+        (None, "is no pg_config that works"),
+        ("exit 1", "is no pg_config that works"),
+        ("echo /nonexistent/pgxs.mk", "names /nonexistent/pgxs.mk, which is not there"),
+    ],
+)
+def test_a_pg_config_that_will_not_do(
+    sources: Path, tmp_path: Path, script: str | None, message: str
+) -> None:
+    program = tmp_path / "pg_config"
+    if script:
+        program.write_text(f"#!/bin/sh\n{script}\n")
+        program.chmod(0o755)
+    command = ["make", "--dry-run", f"PG_CONFIG={program}"]
+    done = subprocess.run(command, cwd=sources, capture_output=True, text=True, check=False)
+    assert done.returncode
+    assert message in done.stderr
+    assert "postgresql-server-dev-N" in done.stderr
+    # The archive needs no server.
+    subprocess.run([*command, "dist"], cwd=sources, capture_output=True, check=True)
