@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import shutil
+import subprocess
 import sys
 import tempfile
 import unittest
@@ -64,6 +65,46 @@ class Copy(unittest.TestCase):
         self.assertEqual(len(problems), 1, problems)
         for word in words:
             self.assertIn(word, problems[0])
+
+
+@unittest.skipUnless(shutil.which("git"), "git is not here")
+class Commits(Copy):
+    """The copy becomes a repository; its pages name one commit, its own."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        for name in ("docs/benchmarks.md", "docs/benchmark-log.md"):
+            self.write(name, "")
+        self.git("init", "--quiet")
+        # No hash that is nothing but digits, or but letters.
+        here = ""
+        while not (any(c.isdigit() for c in here) and any(c.isalpha() for c in here)):
+            self.git("commit", "--quiet", "--allow-empty", "--message", "one")
+            here = self.git("rev-parse", "--short=7", "HEAD").strip()
+        self.here = here
+
+    def git(self, *arguments: str) -> str:
+        who = ("-c", "user.name=regress", "-c", "user.email=regress@localhost")
+        command = ["git", "-C", str(self.root), *who, *arguments]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+    def test_those_that_exist(self) -> None:
+        self.append("docs/benchmarks.md", f"7 pairs, {self.here}, idle; 1234567 rows, `deadbee1`\n")
+        self.append("CONTRIBUTING.md", f"as of commit {self.here}, a5f9c12 being anything\n")
+        self.assertEqual(self.found("commits"), [])
+
+    def test_one_that_does_not(self) -> None:
+        self.append("docs/benchmarks.md", "7 pairs, 0dead00, idle\n")
+        self.expect("commits", "docs/benchmarks.md", "there is no commit 0dead00")
+
+    def test_one_on_another_page(self) -> None:
+        self.append("CONTRIBUTING.md", "as of commit 1234567\n")
+        self.expect("commits", "CONTRIBUTING.md", "there is no commit 1234567")
+
+    def test_nothing_is_said_of_a_shallow_clone(self) -> None:
+        self.append("docs/benchmarks.md", "7 pairs, 0dead00, idle\n")
+        self.write(".git/shallow", self.git("rev-parse", "HEAD"))
+        self.assertEqual(self.found("commits"), [])
 
 
 class Documented(Copy):

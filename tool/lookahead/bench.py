@@ -20,6 +20,8 @@ from . import (
     bench_instructions,
     bench_io_service,
     bench_leaf,
+    disk_space,
+    paths,
     report,
     servers,
     slow_storage,
@@ -158,6 +160,13 @@ def ensure_tables(
     return {}
 
 
+def index_scan_space(chosen: Sequence[Server], scale: bench_index_scan.Scale) -> dict[str, int]:
+    """Seven tables on the first server, one on the others; see bench/README.md."""
+    if scale != bench_index_scan.full(DEFAULT_ROWS):
+        return {}
+    return {server.name: 9000 if server is chosen[0] else 1500 for server in chosen}
+
+
 INDEX_SCAN = ScanBench(
     name="index-scan",
     groups=bench_index_scan.GROUPS,
@@ -169,6 +178,7 @@ INDEX_SCAN = ScanBench(
         scans.store, scans.data, scans.scale, extension=scans.extension, progress=progress
     ),
     result=build_result,
+    space=index_scan_space,
 )
 
 
@@ -231,6 +241,13 @@ def service_runner(scans: Scans[bench_io_service.Scale, ServiceData]) -> Service
     )  # fmt: skip
 
 
+def io_service_space(chosen: Sequence[Server], scale: bench_io_service.Scale) -> dict[str, int]:
+    """What the groups of each release need; see bench/README.md."""
+    if scale != bench_io_service.full(DEFAULT_ROWS):
+        return {}
+    return {server.name: {15: 11000, 18: 5000}.get(server.major, 13000) for server in chosen}
+
+
 IO_SERVICE = ScanBench(
     name="io-service",
     groups=bench_io_service.GROUPS,
@@ -240,6 +257,7 @@ IO_SERVICE = ScanBench(
     ensure=ensure_io_tables,
     runner=service_runner,
     result=build_io_result,
+    space=io_service_space,
     description=bench_io_service.DESCRIPTION,
     groups_of_ours=("kill",),
     slow_groups=bench_io_service.SLOW_GROUPS,
@@ -295,6 +313,13 @@ def ensure_leaf_tables(
     return {}
 
 
+def leaf_space(chosen: Sequence[Server], scale: bench_leaf.Scale) -> dict[str, int]:
+    """The three tables; see bench/README.md."""
+    if scale != bench_leaf.full(bench_leaf.DEFAULT_ROWS):
+        return {}
+    return {server.name: 3500 for server in chosen}
+
+
 LEAF = ScanBench(
     name="leaf",
     groups=bench_leaf.GROUPS,
@@ -306,6 +331,7 @@ LEAF = ScanBench(
         scans.store, scans.data, scans.scale, extension=scans.extension, progress=progress
     ),
     result=build_leaf_result,
+    space=leaf_space,
     description=bench_leaf.DESCRIPTION,
 )
 
@@ -418,11 +444,15 @@ def extend(
     )  # fmt: skip
     chosen = choose_io_servers(server or [])
     folder = options.folder("extend", chosen)
-    lacking = slow_storage.why_not()
+    lacking = slow_storage.lacking(progress) if bench_extend.SLOW in storages else None
     if lacking:
         storages = [name for name in storages if name != bench_extend.SLOW]
         progress(f"no slow storage: {lacking}")
     some = options.chosen(bench_extend.cases(chosen, groups, storages))
+    disk_space.require(
+        paths.temp_root(), bench_extend.space_mb(scale, storages) * len(chosen), "bench extend",
+        "use --disk-mb, or set LOOKAHEAD_TMP to a folder on a larger disk",
+    )  # fmt: skip
     with options.tuned_machine() as tuned:
         definition = definition_of(options, scale, tuned)
         description = {**bench_extend.DESCRIPTION, **described(None, tuned)}

@@ -90,6 +90,11 @@ class Scale:
         return (self.disk_mb if storage == DISK else self.slow_mb) << 20
 
 
+def space_mb(scale: Scale, storages: Sequence[str]) -> int:
+    """Return what one server needs: a table, the file that COPY reads, an index, and WAL."""
+    return 4 * max(scale.bytes_on(storage) >> 20 for storage in storages)
+
+
 @dataclass(frozen=True)
 class LoadCase:
     """One case: what is filled, and on which storage."""

@@ -34,6 +34,7 @@ from .bench_extend import (
     LoadCase,
     Scale,
 )
+from .bench_index_scan import BLOCK
 from .bench_measure import answer_digest, load_sql
 from .bench_pairs import PairRunner, Progress, RunFailed
 from .bench_result import ARMS, LOOKAHEAD
@@ -42,8 +43,6 @@ from .cluster import PORT, SUPERUSER, Cluster
 from .servers import Server
 
 Connection = psycopg.Connection[Any]
-
-BLOCK = 8192
 
 # How much is loaded where every page is looked at afterwards.
 LOOKED_AT_BYTES = 256 << 20

@@ -24,6 +24,7 @@ from .bench_result import FAILED
 from .bench_store import now
 from .errors import UsageError
 from .paths import REPOSITORY
+from .start import COMMAND
 
 RESULT_FILE = "result.json"
 TABLE_FILE = "table.txt"
@@ -73,7 +74,7 @@ def load_result(path: Path) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise UsageError(f"cannot read {file}: {error}") from error
     if not isinstance(result, dict) or result.get("benchmark") not in TABLES:
-        raise UsageError(f"{file} is not a result of ./lookahead bench")
+        raise UsageError(f"{file} is not a result of {COMMAND} bench")
     return result
 
 

@@ -15,12 +15,12 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
-from . import build, paths, slow_storage
+from . import build, disk_space, paths, slow_storage
 from .bench_measure import device_of
 from .bench_output import chosen_groups, console, finish, progress, result_folder
 from .bench_pairs import CellT, PairRunner
 from .bench_store import Store, build_digest, command_line, device, git_commit, machine
-from .cluster import LIBRARY
+from .cluster import LIBRARY, what_is_dropped
 from .data import BenchData
 from .errors import LookaheadError, UsageError
 from .huge_pages import HugePages
@@ -116,6 +116,8 @@ class ScanBench(Generic[CellT, ScaleT, DataT]):
     ensure: Callable[[DataT, Sequence[CellT], ScaleT, bool], dict[str, str]]
     runner: Callable[[Scans[ScaleT, DataT]], PairRunner[CellT]]
     result: Callable[[Sequence[CellT], Store], dict[str, Any]]
+    # MB that the tables of all groups take, by server; nothing for a scale of which none knows.
+    space: Callable[[Sequence[Server], ScaleT], dict[str, int]]
     description: Mapping[str, Any] = field(default_factory=dict)
     # Those that are about the extension alone.
     groups_of_ours: Sequence[str] = ()
@@ -151,6 +153,10 @@ def run_scans(
     if not options.extension:
         found = [case for case in found if case.group not in bench.groups_of_ours]
     some = options.chosen(found)
+    require_space(bench, options, scale, servers)
+    dropped = what_is_dropped()
+    if dropped:
+        progress(dropped)
     with options.tuned_machine() as tuned:
         store = _measure(bench, options, scale, servers, folder, some, notes, tuned)
     # A folder that was resumed with other groups still shows all it has.
@@ -158,6 +164,22 @@ def run_scans(
     every, _ = bench.cases(servers, scale, bench.groups)
     result = bench.result([case for case in every if case in some or case.id in done], store)
     return options.finish(folder, result)
+
+
+def require_space(
+    bench: ScanBench[CellT, ScaleT, DataT],
+    options: Options,
+    scale: ScaleT,
+    servers: Sequence[Server],
+) -> None:
+    """Raise LookaheadError where the tables of a whole run would not find room."""
+    if options.only or options.match:
+        return
+    missing = 0
+    for name, mb in bench.space(servers, scale).items():
+        missing += max(0, mb - disk_space.used_mb(paths.folder("bench-data", name)))
+    hint = "use --only or --rows, or set LOOKAHEAD_CACHE to a folder on a larger disk"
+    disk_space.require(paths.folder("bench-data"), missing, f"bench {bench.name}", hint)
 
 
 def _measure(
@@ -239,14 +261,15 @@ def _prepare(
 
 def build_for(server: Server) -> None:
     console.print(f"{server.name}: building the extension")
-    build.build_extension(server)
+    # A new compiler's warnings are not what is measured.
+    build.build_extension(server, werror=False)
 
 
 def delayed_groups(groups: list[str], possible: Sequence[str], read_delay_us: int) -> list[str]:
     """Return the groups that can run on slow storage, if that is asked for."""
     if not read_delay_us:
         return groups
-    lacking = slow_storage.why_not()
+    lacking = slow_storage.lacking(progress)
     if lacking:
         raise LookaheadError(f"no slow storage: {lacking}")
     left = [group for group in groups if group in possible]
@@ -256,19 +279,11 @@ def delayed_groups(groups: list[str], possible: Sequence[str], read_delay_us: in
 
 
 def possible_groups(groups: list[str], slow: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return the groups that can run here, and what to note of the others.
-
-    What they need is built now: a run of hours shall not end for it.
-    """
+    """Return the groups that can run here, and what to note of the others."""
     mine = [group for group in groups if group in slow]
     if not mine:
         return groups, []
-    lacking = slow_storage.why_not()
-    if not lacking:
-        try:
-            slow_storage.program(progress)
-        except LookaheadError as error:
-            lacking = str(error)
+    lacking = slow_storage.lacking(progress)
     if not lacking:
         return groups, []
     left = [group for group in groups if group not in slow]

@@ -28,6 +28,7 @@ from .errors import UsageError
 from .mount_list import mounts
 from .paths import REPOSITORY
 from .read_ahead import queue_of
+from .start import COMMAND
 
 FORMAT = 1
 RUNS_FILE = "runs.jsonl"
@@ -120,7 +121,7 @@ def file_system(folder: Path) -> str | None:
 def command_line() -> str:
     """Return the command as typed, without the paths of this machine."""
     words = [word.replace(str(REPOSITORY), ".") for word in sys.argv[1:]]
-    return " ".join(["./lookahead", *words])
+    return " ".join([COMMAND, *words])
 
 
 class Store:

@@ -54,8 +54,9 @@ TAIL_CHARACTERS = 6000
 def build_extension(server: Server, *, werror: bool = True) -> None:
     """Build pg_lookahead for a server and install it there.
 
-    Does nothing when neither the sources nor the server have changed since.
-    Raises LookaheadError with the compiler's output when it fails.
+    Does nothing when neither the sources nor the server have changed since; what was
+    built with warnings as errors does without, too.  Raises LookaheadError with the
+    compiler's output when it fails.
     """
     build_from(paths.REPOSITORY, server, werror=werror)
 
@@ -66,17 +67,18 @@ def build_from(repository: Path, server: Server, *, werror: bool = True) -> None
     with paths.locked(f"ext-{server.name}"):
         place = build_folder(repository, server)
         flags = compiler_flags(server, werror=werror)
+        strict = compiler_flags(server, werror=True)
         command = [
             "make", "--no-print-directory", f"-j{len(os.sched_getaffinity(0))}",
             f"PG_CONFIG={server.pg_config}", f"CFLAGS={flags}", "with_llvm=no",
         ]  # fmt: skip
-        recipe = f"{server.version} {server.pg_config} {flags}"
+        recipe, stricter = (f"{server.version} {server.pg_config} {f}" for f in (flags, strict))
         sources = _sources(repository)
         stamp = _digest(repository, sources, recipe)
         marker = place / INSTALLED
         if (
             marker.exists()
-            and marker.read_text() == stamp
+            and marker.read_text() in (stamp, _digest(repository, sources, stricter))
             and _is_installed(server, place, sources)
         ):
             return

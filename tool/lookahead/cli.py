@@ -12,12 +12,14 @@ import io
 import os
 import signal
 import sys
+import traceback
 from pathlib import Path
 from typing import Annotated, Optional
 
 import psycopg
 import typer
 
+from . import start
 from .errors import LookaheadError, UsageError
 from .signals import exit_on
 from .visit import clean_lines
@@ -30,8 +32,9 @@ JOBS = 2
 # Kept here, so that help can list commands without loading them.
 DEMO_HELP = (
     "Show what look-ahead does, on a private server with real data.\n\nTakes five minutes at most,"
-    " and 3.5 GB of disk (--quick: 0.7). Only root can empty the kernel's caches; without, the"
-    " files are taken out of them as far as they go."
+    " and 3.5 GB of disk (--quick: 0.7). Root drops the page cache of the whole machine, again and"
+    " again: do not run it as root beside a server that others work with. Another user cannot; the"
+    " files are taken out of the caches as far as they go."
 )
 BENCH_HELP = "Measure look-ahead against stock PostgreSQL, and read the results."
 
@@ -180,8 +183,14 @@ def normalized(arguments: list[str]) -> list[str]:
     return result
 
 
+def pg_config_ignored(command: str) -> str:
+    """Return what to say of PG_CONFIG, which make looks at and we do not."""
+    option = "--server PATH" if command == "bench" else "--pg-config PATH"
+    return f"lookahead: PG_CONFIG is set, and not looked at here: use {option}"
+
+
 def main() -> None:
-    """Run the command line; exit 0 success, 1 failed, 2 usage."""
+    """Run the command line; exit 0 success, 1 failed (3 of doctor), 2 usage."""
     # Servers run as another user, who must be able to read what root makes.
     os.umask(0o022)
     for number in (signal.SIGTERM, signal.SIGHUP):
@@ -194,17 +203,23 @@ def main() -> None:
             stream.reconfigure(errors="replace")
     arguments = normalized(sys.argv[1:])
     if arguments[:1] not in (["doctor"], ["top"]):
+        if "PG_CONFIG" in os.environ and arguments[:1]:
+            print(pg_config_ignored(arguments[0]), file=sys.stderr)
         # libpq's variables are for the user's servers, not for our private ones.
         for name in [name for name in os.environ if name.startswith("PG")]:
             del os.environ[name]
     try:
-        make_app(arguments)(arguments, prog_name="./lookahead")
+        make_app(arguments)(arguments, prog_name=start.COMMAND)
     except LookaheadError as error:
         print(f"lookahead: {error}", file=sys.stderr)
-        sys.exit(2 if isinstance(error, UsageError) else 1)
+        usage = isinstance(error, UsageError)
+        sys.exit(start.WRONG_USAGE if usage else start.failed(arguments))
     except KeyboardInterrupt:
         sys.exit(130)
     except (OSError, psycopg.Error) as error:
         # A full disk, a folder that is not ours to write to, a server that went away.
         print(f"lookahead: {clean_lines(error)}", file=sys.stderr)
-        sys.exit(1)
+        sys.exit(start.failed(arguments))
+    except Exception:
+        traceback.print_exc()
+        sys.exit(start.failed(arguments))

@@ -337,6 +337,16 @@ def evict(place: Path) -> None:
                 os.close(descriptor)
 
 
+def what_is_dropped() -> str | None:
+    """Return what to say before caches are dropped; None where the kernel lets nobody."""
+    if not os.access(DROP_CACHES, os.W_OK):
+        return None
+    return (
+        "As root this drops the page cache of the whole machine, again and again: others on it"
+        " read from disk meanwhile."
+    )
+
+
 def clear_up() -> None:
     """Remove what runs that were killed have left behind."""
     with paths.locked("tmp"):
@@ -424,7 +434,9 @@ def _kill_postmaster(data: Path) -> None:
 
 @atexit.register
 def stop_all() -> None:
-    """Stop every server that is still running."""
+    """Stop every server that is still running; another Ctrl-C does not keep one from it."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     for cluster in list(_running):
         with contextlib.suppress(Exception):
             cluster.close()
+    signal.signal(signal.SIGINT, before or signal.SIG_DFL)

@@ -7,7 +7,6 @@ demo_run.py for how they are measured.
 """
 
 import json
-import shutil
 import sys
 import time
 from collections.abc import Sequence
@@ -19,10 +18,10 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from . import build, paths, servers
+from . import build, disk_space, paths, servers
 from .bench_result import ARMS, LOOKAHEAD, STOCK
 from .bench_store import file_system
-from .cluster import Cluster, clear_up
+from .cluster import Cluster, clear_up, what_is_dropped
 from .demo_data import FULL, QUICK, Loader, Size
 from .demo_queries import QUERIES, SHOWN, Query
 from .demo_run import LOAD_CONF, DemoRunner, Outcome
@@ -62,12 +61,8 @@ def choose(server: Optional[str], pg_config: Optional[Path]) -> Server:
 
 def check_place(folder: Path, size: Size) -> None:
     """Refuse a folder that is too small or that is memory and never cold."""
-    free = shutil.disk_usage(folder).free >> 20
-    if free < size.disk_mb:
-        raise LookaheadError(
-            f"the demo needs {size.disk_mb} MB in {folder}, {free} MB are free; "
-            "use --quick, or set LOOKAHEAD_TMP to a folder on a larger disk"
-        )
+    hint = "use --quick, or set LOOKAHEAD_TMP to a folder on a larger disk"
+    disk_space.require(folder, size.disk_mb, "the demo", hint)
     kind = file_system(folder)
     if kind in IN_MEMORY:
         raise LookaheadError(
@@ -203,6 +198,9 @@ def main(
         raise UsageError(f"no folder {json_file.absolute().parent} for --json")
     clear_up()
     check_place(paths.temp_root(), size)
+    dropped = what_is_dropped()
+    if dropped:
+        console.print(dropped, style="yellow", highlight=False)
     chosen = choose(server, pg_config)
     if extension:
         with console.status(f"building the extension for PostgreSQL {chosen.version}"):

@@ -2,7 +2,7 @@
 
 It reads settings, catalogs and counters, and times 64 reads of table files
 where it may; it changes nothing.  Exit status 0: nothing to mend; 1: something
-is; 2: no connection.
+is; 2: no connection; 3: the tool itself failed.
 """
 
 from __future__ import annotations
@@ -19,18 +19,13 @@ from rich.markup import escape
 
 from .doctor_checks import NOTE, PROBLEM, WARNING, Finding, examine
 from .doctor_facts import CACHED_BELOW_US, Facts, collect
-from .visit import clean, clean_lines, connect
+from .visit import clean, clean_lines, connect, how_to_connect
 
 STYLES = {PROBLEM: "bold red", WARNING: "yellow", NOTE: "cyan"}
 
 TEXT_WIDTH = 90
 
 NOT_TO_BE_COPIED = "    (A name in it has characters that cannot be shown: do not copy it.)"
-
-HOW_TO_CONNECT = """Hint: name the server, the role and the database: ./lookahead doctor \
-'host=… user=… dbname=…'.
-Where roles are known by the name of the system's user ("peer"), run it as that user, from a
-folder that it may read: sudo -u postgres ./lookahead doctor"""
 
 console = Console(highlight=False)
 
@@ -41,7 +36,7 @@ def main(dsn: str | None, *, as_json: bool) -> int:
         connection = connect(dsn, "lookahead doctor")
     except (psycopg.OperationalError, psycopg.ProgrammingError) as error:
         print(f"lookahead: could not connect: {clean_lines(error)}", file=sys.stderr)
-        print(HOW_TO_CONNECT, file=sys.stderr)
+        print(how_to_connect("doctor"), file=sys.stderr)
         return 2
     with connection:
         try:
@@ -85,7 +80,7 @@ def show(facts: Facts, findings: list[Finding]) -> None:
     if any(counts.values()):
         console.print(f"{counts[PROBLEM]} problem(s), {counts[WARNING]} warning(s)")
     else:
-        console.print("Nothing to mend.", style="green")
+        console.print("Nothing to fix.", style="green")
 
 
 def summary(facts: Facts) -> list[tuple[str, str]]:

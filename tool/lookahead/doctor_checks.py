@@ -13,7 +13,6 @@ from dataclasses import replace
 from .doctor_commands import (
     LIBRARY,
     RELOAD,
-    alter_list,
     alter_ours,
     as_superuser,
     default_again,
@@ -25,7 +24,7 @@ from .doctor_commands import (
     restart,
     set_to,
 )
-from .doctor_facts import BLOCK, Facts
+from .doctor_facts import Facts
 from .doctor_finding import NOTE, PROBLEM, WARNING, Finding
 from .doctor_limits import (
     DEFAULT_DISTANCE,
@@ -51,15 +50,7 @@ from .doctor_limits import (
     wastes_much,
 )
 
-__all__ = [
-    "NOTE",
-    "PROBLEM",
-    "WARNING",
-    "Finding",
-    "alter_list",
-    "examine",
-    "quote_identifier",
-]
+__all__ = ["NOTE", "PROBLEM", "WARNING", "Finding", "examine"]
 
 OLDEST, NEWEST = 15, 18
 
@@ -525,7 +516,7 @@ def cached(facts: Facts) -> Iterator[Finding]:
     """Where nothing waits there is nothing to win; that is no fault."""
     buffers = facts.number("shared_buffers")
     size = facts.database_bytes or 0
-    if buffers is not None and 0 < size <= buffers * BLOCK:
+    if buffers is not None and 0 < size <= buffers * facts.block_size:
         yield Finding(
             "fits-shared-buffers",
             NOTE,

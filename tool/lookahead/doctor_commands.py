@@ -11,6 +11,7 @@ import shlex
 from psycopg.conninfo import make_conninfo
 
 from .doctor_facts import Facts, RoleSetting
+from .start import COMMAND
 
 LIBRARY = "pg_lookahead"
 
@@ -111,7 +112,7 @@ def as_superuser(facts: Facts) -> str:
     port = facts.value("port")
     if port and port != USUAL_PORT:
         dsn["port"] = port
-    return f"sudo -u postgres ./lookahead doctor {shlex.quote(make_conninfo(**dsn))}"
+    return f"sudo -u postgres {COMMAND} doctor {shlex.quote(make_conninfo(**dsn))}"
 
 
 def alter_place(entry: RoleSetting, action: str) -> str:

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import psycopg
 from psycopg import sql
 
-from .visit import Connection
+from .visit import Connection, take_care
 
 SQL_FOLDER = Path(__file__).parent / "sql"
 
@@ -51,6 +51,11 @@ SETTINGS = (
 )
 
 T = TypeVar("T")
+
+
+def words(value: str) -> list[str]:
+    """Return the entries of a setting that is a list."""
+    return [word for word in (w.strip().strip('"') for w in value.split(",")) if word]
 
 
 @dataclass(frozen=True)
@@ -110,6 +115,7 @@ class Facts:
     superuser: bool = True
     in_recovery: bool = False
     database_bytes: int | None = None
+    block_size: int = BLOCK
     # From the files beside the server, and from the catalog of this database.
     available_version: str | None = None
     extension_version: str | None = None
@@ -143,18 +149,11 @@ class Facts:
 
     def words(self, name: str) -> list[str]:
         """Return the entries of a setting that is a list."""
-        value = self.value(name) or ""
-        return [word for word in (w.strip().strip('"') for w in value.split(",")) if word]
+        return words(self.value(name) or "")
 
 
-# Looking must not wait for a table that somebody rewrites, and nobody's functions
-# are to be called in place of the server's.  For one transaction: the session may
-# be one of a pool.
-CAUTION = """
-SELECT pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true),
-       pg_catalog.set_config('statement_timeout', '10s', true),
-       pg_catalog.set_config('lock_timeout', '1s', true)
-"""
+# No question may take longer than this many seconds.
+PATIENCE_SECONDS = 10
 
 # A read from the page cache takes about 5 us with what it costs to open a
 # file and to make a value of it; no device answers as fast.
@@ -168,7 +167,7 @@ def load(name: str) -> str:
 def collect(connection: Connection) -> Facts:
     """Look at the server of a connection; may raise psycopg.Error."""
     with connection.transaction():
-        connection.execute(CAUTION)
+        take_care(connection, PATIENCE_SECONDS)
         return _collect(connection)
 
 

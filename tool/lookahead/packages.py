@@ -40,14 +40,14 @@ def persist(attempt: Callable[[], T], is_final: Callable[[T], bool]) -> T:
     return attempt()
 
 
+def are_known() -> bool:
+    """Return if this system has the packages that we know the names of."""
+    return shutil.which("dpkg-query") is not None
+
+
 def missing(names: Iterable[str]) -> list[str]:
-    """Return those of the packages that are not installed."""
+    """Return those of the packages that are not installed, on a system that has dpkg."""
     wanted = list(names)
-    if not shutil.which("dpkg-query"):
-        raise LookaheadError(
-            "this needs the packages of Debian or Ubuntu (dpkg and apt-get are not here);\n"
-            "use a server of your own instead: --pg-config PATH"
-        )
     done = subprocess.run(
         ["dpkg-query", "-W", "-f", "${db:Status-Status} ${Package}\n", *wanted],
         capture_output=True,
@@ -61,6 +61,11 @@ def missing(names: Iterable[str]) -> list[str]:
 
 def ensure(names: Iterable[str], what: str, log: Callable[[str], None]) -> None:
     """Install the packages that are missing as root; name them as anyone else."""
+    if not are_known():
+        raise LookaheadError(
+            f"{what} needs packages, and there is no dpkg here to install them with.\n"
+            f"Debian and Ubuntu call them {' '.join(names)}"
+        )
     absent = missing(names)
     if not absent:
         return

@@ -24,6 +24,7 @@ from pathlib import Path
 
 from . import installs, paths, source_build
 from .errors import LookaheadError, UsageError
+from .start import COMMAND
 
 MAJORS = (15, 16, 17, 18)
 KINDS = ("assert", "release")
@@ -65,12 +66,6 @@ class Server:
     @property
     def pg_isolation_regress(self) -> Path | None:
         return self._test_program("isolation", "pg_isolation_regress")
-
-    @property
-    def perl_modules(self) -> Path | None:
-        """PostgreSQL's TAP modules, where the server has them."""
-        place = self.pgxs.parents[1] / "test" / "perl"
-        return place if (place / "PostgreSQL" / "Test" / "Cluster.pm").exists() else None
 
     @property
     def build_tree(self) -> Path | None:
@@ -236,7 +231,7 @@ def by_name(name: str) -> Server:
     elif major.isdigit() and kind in KINDS:
         found = source(int(major), kind)
         if found is None and int(major) in source_build.SUITES:
-            raise LookaheadError(f"{name} is not built yet: ./lookahead test --build-servers")
+            raise LookaheadError(f"{name} is not built yet: {COMMAND} test --build-servers")
     if found is None:
         raise UsageError(f'there is no server "{name}"; there are: {", ".join(_known())}')
     return found

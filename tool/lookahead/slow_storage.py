@@ -36,26 +36,52 @@ def why_not() -> str | None:
     return None
 
 
+def lacking(log: Callable[[str], None]) -> str | None:
+    """Say why there can be none; build what it needs now, and not after hours of a run."""
+    reason = why_not()
+    if reason is None:
+        try:
+            program(log)
+        except LookaheadError as error:
+            reason = str(error)
+    return reason
+
+
 def program(log: Callable[[str], None]) -> Path:
     """Build the file system if need be; return the program."""
-    wanted = PACKAGES if os.geteuid() == 0 else USER_PACKAGES
-    packages.ensure(wanted, "the slow storage", log)
     place = paths.folder("slowfs") / "slowfs"
-    if place.exists() and place.stat().st_mtime > SOURCE.stat().st_mtime:
+    is_built = place.exists() and place.stat().st_mtime > SOURCE.stat().st_mtime
+    if not (is_built or _flags()) or not _can_mount():
+        wanted = PACKAGES if os.geteuid() == 0 else USER_PACKAGES
+        packages.ensure(wanted, "the slow storage", log)
+    if is_built:
         return place
-    asked = subprocess.run(
-        ["pkg-config", "--cflags", "--libs", "fuse3"], capture_output=True, text=True, check=False
-    )
-    if asked.returncode:
-        raise LookaheadError(f"pkg-config does not know fuse3:\n{asked.stderr.strip()}")
+    flags = _flags()
+    if flags is None:
+        raise LookaheadError("pkg-config does not know fuse3")
     # Others may be building or starting it at this moment.
     fresh = place.with_name(f"{place.name}.{os.getpid()}")
-    command = ["cc", "-O2", "-Wall", str(SOURCE), "-o", str(fresh), *shlex.split(asked.stdout)]
+    command = ["cc", "-O2", "-Wall", str(SOURCE), "-o", str(fresh), *flags]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise LookaheadError(f"could not build {SOURCE.name}:\n{done.stderr.strip()}")
     fresh.replace(place)
     return place
+
+
+def _flags() -> list[str] | None:
+    """Return what the compiler is to be told of libfuse3; None where it is not here."""
+    if not shutil.which("pkg-config"):
+        return None
+    asked = subprocess.run(
+        ["pkg-config", "--cflags", "--libs", "fuse3"], capture_output=True, text=True, check=False
+    )
+    return None if asked.returncode else shlex.split(asked.stdout)
+
+
+def _can_mount() -> bool:
+    """Return if this user can, for which others than root need a program."""
+    return os.geteuid() == 0 or shutil.which("fusermount3") is not None
 
 
 @contextlib.contextmanager

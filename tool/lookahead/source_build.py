@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from . import apt_source, packages, paths, privilege
+from . import apt_source, disk_space, packages, paths, privilege
 from .errors import LookaheadError, UsageError
 
 COMPLETE = ".complete"
@@ -27,6 +27,9 @@ BUILD_PACKAGES = (
 )  # fmt: skip
 ASSERT_PACKAGES = ("valgrind", "libipc-run-perl")
 URING_PACKAGES = ("liburing-dev",)
+
+# The build tree, which is kept, and what is installed.
+DISK_MB = 600
 
 TAIL_LINES = 30
 
@@ -75,12 +78,19 @@ def build(major: int, kind: str, log: Callable[[str], None]) -> None:
         known = ", ".join(map(str, SUITES))
         raise UsageError(f"cannot build {major}-{kind}: that can be {known}, assert or release")
     name = f"{major}-{kind}"
+    if not packages.are_known():
+        raise LookaheadError(
+            "servers are built from the source packages of Debian or Ubuntu, whose dpkg is not"
+            " here;\nuse a server of your own instead: --pg-config PATH"
+        )
     packages.ensure(needed_packages(major, kind), f"building PostgreSQL {major}", log)
     tarball = apt_source.fetch(major, log)
     prefix = paths.folder("servers") / name
     with paths.locked(name):
         if (prefix / COMPLETE).exists():
             return
+        hint = "set LOOKAHEAD_CACHE to a folder on a larger disk"
+        disk_space.require(prefix.parent, DISK_MB, f"building {name}", hint)
         tree = paths.folder("build") / name
         shutil.rmtree(tree, ignore_errors=True)
         tree.mkdir()

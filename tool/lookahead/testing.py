@@ -28,11 +28,13 @@ from rich.console import Console
 from rich.table import Table
 
 from . import build, paths, servers, source_build, suites, valgrind
+from .cluster import what_is_dropped
 from .crew import Crew, Tell
 from .errors import LookaheadError
 from .page_out import page_out
 from .regress import NO_TEST, Outcome
 from .servers import Server
+from .start import COMMAND
 
 KEEP_RESULTS = 20
 RUN_NAME = re.compile(r"\d{8}T\d{6}x*")
@@ -305,8 +307,11 @@ def main(plan: Plan) -> int:
         chosen = [server for server in chosen if valgrind.can_run(server)]
         if not chosen:
             raise LookaheadError(
-                "Valgrind needs a server built with assertions: ./lookahead test --build-servers"
+                f"Valgrind needs a server built with assertions: {COMMAND} test --build-servers"
             )
+    dropped = what_is_dropped() if {"python", "smoke", "tool"} & set(plan.suites) else None
+    if dropped:
+        console.print(dropped, style="yellow")
     run = Run(plan)
     lanes: list[Lane] = []
     for server in chosen:

@@ -25,6 +25,7 @@ from .top_panels import panels, point
 from .top_rates import Rates, as_data, rates
 from .top_sample import Sample
 from .top_source import Source, in_one_line
+from .visit import how_to_connect
 
 Show = Callable[[int, Sample, Rates], None]
 
@@ -37,6 +38,7 @@ def main(dsn: str | None, *, interval: float, count: int | None, as_json: bool) 
             source.open()
         except (psycopg.OperationalError, psycopg.ProgrammingError) as error:
             print(f"lookahead: could not connect: {in_one_line(error)}", file=sys.stderr)
+            print(how_to_connect("top"), file=sys.stderr)
             return 2
         if as_json:
             watch(source, interval, count, write_json)

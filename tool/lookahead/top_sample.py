@@ -11,7 +11,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from .doctor_checks import alter_list, quote_identifier
+from .doctor_commands import LIBRARY, alter_list, quote_identifier
+from .doctor_facts import words
 
 Row = dict[str, Any]
 
@@ -143,9 +144,8 @@ def _not_preloaded(
         return
     commands: tuple[str, ...] = ()
     if server.preload_libraries is not None:
-        words = (word.strip().strip('"') for word in server.preload_libraries.split(","))
-        libraries = [word for word in words if word and word != "pg_lookahead"]
-        commands = (alter_list("shared_preload_libraries", [*libraries, "pg_lookahead"]),)
+        libraries = [word for word in words(server.preload_libraries) if word != LIBRARY]
+        commands = (alter_list("shared_preload_libraries", [*libraries, LIBRARY]),)
     yield Missing(
         PARTS,
         "the library is not preloaded: no I/O service, and no counters of other sessions",

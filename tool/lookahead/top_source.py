@@ -16,8 +16,9 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
-from .doctor_checks import quote_identifier
+from .doctor_commands import quote_identifier
 from .errors import LookaheadError
+from .start import COMMAND
 from .top_sample import (
     OWNERS,
     RELATIONS,
@@ -32,12 +33,15 @@ from .top_sample import (
     Server,
     availability,
 )
-from .visit import Connection, clean, connect
+from .visit import Connection, clean, connect, take_care
 
 SQL_FOLDER = Path(__file__).parent / "sql"
 
 # Seconds between two looks at what the server has.
 PROBE_SECONDS = 10
+
+# A server that takes longer to answer is shown as one that cannot.
+PATIENCE_SECONDS = 5
 
 
 class Unusable(LookaheadError):
@@ -137,7 +141,7 @@ class Source:
                 raise
             raise Unusable(
                 f"the library of pg_lookahead cannot be used: {in_one_line(error)}\n"
-                "Hint: ./lookahead doctor says what is wrong."
+                f"Hint: {COMMAND} doctor says what is wrong."
             ) from None
         assert library
         rights = _asked(connection, load("rights"), {"schema": schema})
@@ -166,7 +170,7 @@ def _asked(
     connection: Connection, query: str | sql.Composed, values: dict[str, Any] | None = None
 ) -> list[Row]:
     with connection.transaction():
-        connection.execute(load("session"))
+        take_care(connection, PATIENCE_SECONDS)
         return connection.execute(query, values).fetchall()
 
 
@@ -192,7 +196,7 @@ def _no_extension(database: str, available: str | None) -> str:
         )
     return text + (
         "Hint: CREATE EXTENSION pg_lookahead; there, or name another database: "
-        "./lookahead top 'dbname=…'"
+        f"{COMMAND} top 'dbname=…'"
     )
 
 

@@ -1,4 +1,4 @@
-"""The tool's own virtual environment.
+"""The tool's own virtual environments: one for all commands, one that tests and benchmarks need.
 
 The launcher runs this with whatever python3 there is, so it may import only
 the standard library and modules that do.
@@ -14,12 +14,16 @@ import sys
 from pathlib import Path
 from typing import NoReturn
 
-from . import packages, paths
+from . import packages, paths, start
 from .errors import LookaheadError, MissingPackages, UsageError
 
 TOOL = paths.REPOSITORY / "tool"
 REQUIREMENTS = TOOL / "requirements.txt"
 COMPLETE = ".complete"
+
+# The commands that need more, and what.
+TESTING = ("test", "bench")
+TESTING_REQUIREMENTS = TOOL / "requirements-test.txt"
 
 
 # What is run instead of `-m lookahead`: before 3.11 that puts the current folder
@@ -34,13 +38,11 @@ def enter(arguments: list[str]) -> NoReturn:
     """Replace this process by the tool, in its environment."""
     os.umask(0o022)
     try:
-        python = environment()
-    except LookaheadError as error:
+        python = environment(arguments[0] if arguments else "")
+    except (LookaheadError, OSError) as error:
         print(f"lookahead: {error}", file=sys.stderr)
-        sys.exit(2 if isinstance(error, UsageError) else 1)
-    except OSError as error:
-        print(f"lookahead: {error}", file=sys.stderr)
-        sys.exit(1)
+        usage = isinstance(error, UsageError)
+        sys.exit(start.WRONG_USAGE if usage else start.failed(arguments))
     except KeyboardInterrupt:
         sys.exit(130)
     variables = dict(os.environ)
@@ -54,15 +56,22 @@ def enter(arguments: list[str]) -> NoReturn:
     os.execve(python, [str(python), "-c", START, *arguments], variables)
 
 
-def environment() -> Path:
-    """Return the environment's python; make the environment if need be.
+def requirements(command: str) -> list[Path]:
+    """Return the files that name what a command needs."""
+    return [REQUIREMENTS, TESTING_REQUIREMENTS] if command in TESTING else [REQUIREMENTS]
+
+
+def environment(command: str = "") -> Path:
+    """Return the python of a command's environment; make the environment if need be.
 
     Its name holds the interpreter and the requirements: when either changes,
     another one is made.
     """
-    wanted = REQUIREMENTS.read_text()
+    files = requirements(command)
+    wanted = "".join(file.read_text() for file in files)
     key = hashlib.sha256(f"{sys.base_prefix} {sys.version} {wanted}".encode()).hexdigest()[:10]
-    place = paths.folder("venv") / f"{sys.version_info[0]}.{sys.version_info[1]}-{key}"
+    name = f"{sys.version_info[0]}.{sys.version_info[1]}-{key}"
+    place = paths.folder("venv") / (f"test-{name}" if command in TESTING else name)
     python = place / "bin" / "python"
 
     def usable() -> bool:
@@ -72,11 +81,11 @@ def environment() -> Path:
     if not usable():
         with paths.locked("venv"):
             if not usable():
-                _make(place)
+                _make(place, files)
     return python
 
 
-def _make(place: Path) -> None:
+def _make(place: Path, files: list[Path]) -> None:
     _say("preparing the tool's Python environment (only the first time)")
     if importlib.util.find_spec("ensurepip") is None:
         _get_ensurepip()
@@ -86,9 +95,11 @@ def _make(place: Path) -> None:
         _check(_run([sys.executable, "-m", "venv", "--clear", str(fresh)]), "create")
         fill = [
             str(fresh / "bin" / "python"), "-m", "pip", "install", "--quiet",
-            "--no-input", "--disable-pip-version-check", "--requirement", str(REQUIREMENTS),
+            "--no-input", "--disable-pip-version-check",
+            *(word for file in files for word in ("--requirement", str(file))),
         ]  # fmt: skip
-        _check(packages.persist(lambda: _run(fill), lambda done: done.returncode == 0), "fill")
+        filled = packages.persist(lambda: _run(fill), lambda done: done.returncode == 0)
+        _check(filled, "fill", without_internet(files))
         fresh.chmod(paths.FOLDER_MODE)
         (fresh / COMPLETE).touch()
 
@@ -117,11 +128,21 @@ def _run(command: list[str]) -> subprocess.CompletedProcess[str]:
     )
 
 
-def _check(done: subprocess.CompletedProcess[str], verb: str) -> None:
+def without_internet(files: list[Path]) -> str:
+    """Say how to do without it."""
+    names = " ".join(f"-r {file}" for file in files)
+    return (
+        "This needs the internet once. Without: download the packages elsewhere, for the same"
+        f" Python and kind of machine,\n    pip download -d FOLDER {names}\n"
+        "bring the folder here, and set PIP_NO_INDEX=1 and PIP_FIND_LINKS=FOLDER. doctor and top"
+        " can also run on another\nmachine, from which the server can be reached."
+    )
+
+
+def _check(done: subprocess.CompletedProcess[str], verb: str, hint: str = "") -> None:
     if done.returncode:
-        raise LookaheadError(
-            f"could not {verb} the tool's Python environment:\n{done.stdout.strip()}"
-        )
+        text = f"could not {verb} the tool's Python environment:\n{done.stdout.strip()}"
+        raise LookaheadError(f"{text}\n{hint}" if hint else text)
 
 
 def _say(text: str) -> None:

@@ -7,12 +7,15 @@ files say.
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Any
 
 import psycopg
 from psycopg.adapt import Buffer, Loader
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.rows import dict_row
+
+from .start import COMMAND
 
 Row = dict[str, Any]
 Connection = psycopg.Connection[Row]
@@ -23,7 +26,21 @@ DEFAULTS = {"connect_timeout": "10", "tcp_user_timeout": "10000"}
 # What libpq would take from here, if we did not say it.
 VARIABLES = {"connect_timeout": "PGCONNECT_TIMEOUT", "application_name": "PGAPPNAME"}
 
+CAUTION = (Path(__file__).parent / "sql" / "visit_session.sql").read_text()
+
 TEXT_TYPES = ("text", "name", "varchar", "bpchar", '"char"')
+
+
+def how_to_connect(command: str) -> str:
+    """Return what to say when there is no connection."""
+    return (
+        f"Hint: name the server, the role and the database: {COMMAND} {command}"
+        " 'host=… user=… dbname=…'.\n"
+        "A password is not asked for, and not for the command line, where others see it: put it"
+        " into ~/.pgpass,\na service file or PGPASSWORD.\n"
+        'Where roles are known by the name of the system\'s user ("peer"), run it as that user,'
+        f" from a\nfolder that it may read: sudo -u postgres {COMMAND} {command}"
+    )
 
 
 class AnyText(Loader):
@@ -53,6 +70,11 @@ def connect(dsn: str | None, name: str) -> Connection:
     # A plan that outlives ALTER EXTENSION would fail, and poolers keep none.
     connection.prepare_threshold = None
     return connection
+
+
+def take_care(connection: psycopg.Connection[Any], seconds: int) -> None:
+    """Set what a look at somebody's server needs, for the transaction that is open."""
+    connection.execute(CAUTION, (f"{seconds}s",))
 
 
 def clean(text: str) -> str:

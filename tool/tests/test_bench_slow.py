@@ -1,13 +1,21 @@
-"""Which groups of a benchmark can run on slow storage."""
+"""Which groups of a benchmark can run on slow storage, and which runs find room."""
 
 from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from lookahead import bench_index_scan, bench_io_service, bench_leaf, slow_storage
+from lookahead import (
+    bench,
+    bench_index_scan,
+    bench_io_service,
+    bench_leaf,
+    disk_space,
+    slow_storage,
+)
 from lookahead.bench_io_service import SLOW_GROUPS
 from lookahead.bench_session import (
     Options,
@@ -15,15 +23,17 @@ from lookahead.bench_session import (
     definition_of,
     delayed_groups,
     possible_groups,
+    require_space,
 )
 from lookahead.errors import LookaheadError, UsageError
+from lookahead.servers import Server
 
 POSSIBLE = ("random", "matrix")
 
 
 @pytest.fixture
 def fuse(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(slow_storage, "why_not", lambda: None)
+    monkeypatch.setattr(slow_storage, "lacking", lambda log: None)
 
 
 def test_without_a_delay_all_run() -> None:
@@ -75,3 +85,33 @@ def test_a_group_that_needs_slow_storage_is_left_out(monkeypatch: pytest.MonkeyP
     assert possible_groups(["vacuum"], SLOW_GROUPS) == (["vacuum"], [])
     with pytest.raises(LookaheadError, match="no compiler"):
         possible_groups(["vacuum-wal"], SLOW_GROUPS)
+
+
+def test_a_whole_run_needs_room(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """One of which only a part is made, or that is smaller, has not the figures for it."""
+    monkeypatch.setenv("LOOKAHEAD_CACHE", str(tmp_path))
+    monkeypatch.setattr("shutil.disk_usage", lambda place: SimpleNamespace(free=4000 << 20))
+    there = [Server("18-x", 18, "18", tmp_path, tmp_path, False, False)]
+    options = Options(
+        only=None, pairs=None, output=None, match=None, quick=False, resume=False,
+        markdown=False, huge_pages=False, extension=False,
+    )  # fmt: skip
+    scale = bench_io_service.full(bench.DEFAULT_ROWS)
+    with pytest.raises(LookaheadError, match=r"bench io-service needs 5000 MB .*--only"):
+        require_space(bench.IO_SERVICE, options, scale, there)
+    require_space(bench.LEAF, options, bench_leaf.full(bench_leaf.DEFAULT_ROWS), there)
+    with pytest.raises(LookaheadError, match="7000 MB"):
+        require_space(bench.LEAF, options, bench_leaf.full(bench_leaf.DEFAULT_ROWS), other(there))
+    indexes = bench_index_scan.full(bench.DEFAULT_ROWS)
+    with pytest.raises(LookaheadError, match="10500 MB"):
+        require_space(bench.INDEX_SCAN, options, indexes, other(there))
+    require_space(bench.IO_SERVICE, options, bench_io_service.quick(), there)
+    some = dataclasses.replace(options, only=["vacuum"])
+    require_space(bench.IO_SERVICE, some, scale, there)
+    # What is there need not be made.
+    monkeypatch.setattr(disk_space, "used_mb", lambda folder: 1000)
+    require_space(bench.IO_SERVICE, options, scale, there)
+
+
+def other(there: list[Server]) -> list[Server]:
+    return [*there, dataclasses.replace(there[0], name="15-x", major=15)]

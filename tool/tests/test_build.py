@@ -72,6 +72,18 @@ def test_warnings_are_errors(embedded: Server, extension: Path) -> None:
     with pytest.raises(LookaheadError, match="unused"):
         build.build_from(extension, embedded)
     build.build_from(extension, embedded, werror=False)
+    first = library(embedded).stat().st_mtime_ns
+    build.build_from(extension, embedded, werror=False)
+    assert library(embedded).stat().st_mtime_ns == first
+    # What has no warnings is good for all; what may have some is not.
+    source.write_text(source.read_text().replace("static int unused(void) { return 1; }", ""))
+    build.build_from(extension, embedded, werror=False)
+    second = library(embedded).stat().st_mtime_ns
+    build.build_from(extension, embedded)
+    third = library(embedded).stat().st_mtime_ns
+    assert third != second != first
+    build.build_from(extension, embedded, werror=False)
+    assert library(embedded).stat().st_mtime_ns == third
 
 
 def test_missing_header_names_the_package(embedded: Server, extension: Path) -> None:

@@ -185,6 +185,30 @@ def test_nothing_is_left_running(number: signal.Signals, embedded: Server) -> No
     assert not Path(folder).exists()
 
 
+def test_another_interrupt_leaves_none_running(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It comes while the first of two is being stopped."""
+    closed = []
+
+    class Impatient:
+        def close(self) -> None:
+            os.kill(os.getpid(), signal.SIGINT)
+            closed.append(self)
+
+    before = signal.getsignal(signal.SIGINT)
+    monkeypatch.setattr(cluster_module, "_running", {Impatient(), Impatient()})
+    cluster_module.stop_all()
+    assert len(closed) == 2
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_who_may_drop_caches_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "drop_caches"
+    monkeypatch.setattr(cluster_module, "DROP_CACHES", file)
+    assert cluster_module.what_is_dropped() is None
+    file.touch()
+    assert "page cache of the whole machine" in (cluster_module.what_is_dropped() or "")
+
+
 def test_others_folders_are_left_alone(embedded: Server, plain: Cluster) -> None:
     (paths.temp_root() / "somebody-elses").mkdir(exist_ok=True)
     Cluster(embedded, preload=False).close()

@@ -15,7 +15,7 @@ from lookahead.cluster import Cluster
 from lookahead.doctor_checks import examine
 from lookahead.doctor_facts import Facts
 from lookahead.servers import Server
-from lookahead.visit import clean_lines, connect
+from lookahead.visit import clean_lines, connect, take_care
 
 
 def facts_of(dsn: str) -> Facts:
@@ -55,7 +55,7 @@ def identifiers(dsn: str) -> list[str]:
 def test_a_server_in_order(ours: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
     assert doctor.main(ours.dsn(), as_json=False) == 0
     shown = capsys.readouterr().out
-    assert "Nothing to mend." in shown
+    assert "Nothing to fix." in shown
     assert "preloaded" in shown
 
 
@@ -127,12 +127,12 @@ def test_functions_of_a_user_are_not_called(ours: Cluster) -> None:
 def test_the_session_is_left_as_it_was(ours: Cluster) -> None:
     """It may be one of a pool, which the next user gets."""
     with ours.connect() as connection, connection.transaction():
-        connection.execute(doctor_facts.CAUTION)
+        take_care(connection, doctor_facts.PATIENCE_SECONDS)
         shown = "SELECT current_setting('search_path'), current_setting('lock_timeout')"
         assert connection.execute(shown).fetchone() == ("pg_catalog, pg_temp", "1s")
     with ours.connect() as connection:
         with connection.transaction():
-            connection.execute(doctor_facts.CAUTION)
+            take_care(connection, doctor_facts.PATIENCE_SECONDS)
         assert connection.execute(shown).fetchone() == ('"$user", public', "0")
 
 
@@ -155,7 +155,9 @@ def test_not_loaded(embedded: Server, plain: Cluster, capsys: pytest.CaptureFixt
 @pytest.mark.parametrize("dsn", ["host=/nonexistent", "no_such_option=1"])
 def test_no_connection(dsn: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert doctor.main(dsn, as_json=False) == 2
-    assert "could not connect" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "could not connect" in said
+    assert "~/.pgpass" in said
 
 
 def test_what_a_server_says_does_not_control_the_terminal() -> None:

@@ -7,10 +7,21 @@ import os
 import shutil
 import tempfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from lookahead import cli, installs, packages, paths, privilege, servers, source_build, venv
+from lookahead import (
+    cli,
+    disk_space,
+    installs,
+    packages,
+    paths,
+    privilege,
+    servers,
+    source_build,
+    venv,
+)
 from lookahead.errors import LookaheadError, MissingPackages, UsageError
 from lookahead.servers import Server
 
@@ -159,6 +170,29 @@ def test_packages_are_named_when_they_cannot_be_installed(
         packages.ensure(["bison", "flex"], "the build", print)
 
 
+def test_without_dpkg_it_says_what_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packages, "are_known", lambda: False)
+    with pytest.raises(LookaheadError, match=r"(?s)the build needs.*call them bison flex$"):
+        packages.ensure(["bison", "flex"], "the build", print)
+    with pytest.raises(LookaheadError, match="--pg-config"):
+        source_build.build(17, "assert", print)
+
+
+def test_what_has_no_room_is_not_begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shutil.disk_usage", lambda place: SimpleNamespace(free=1 << 20))
+    with pytest.raises(LookaheadError, match=r"a test needs 2 MB in .*, 1 MB are free; use less"):
+        disk_space.require(tmp_path, 2, "a test", "use less")
+    disk_space.require(tmp_path, 1, "a test", "use less")
+    (tmp_path / "below").mkdir()
+    (tmp_path / "below" / "file").write_bytes(b"x" * (2 << 20))
+    assert disk_space.used_mb(tmp_path) == 2
+    monkeypatch.setenv("LOOKAHEAD_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(packages, "ensure", lambda *_: None)
+    monkeypatch.setattr("lookahead.apt_source.fetch", lambda *_: tmp_path / "tar")
+    with pytest.raises(LookaheadError, match=r"building 17-assert needs .*LOOKAHEAD_CACHE"):
+        source_build.build(17, "assert", print)
+
+
 def test_folder_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:
     target = tmp_path / "target"
     with paths.replacing(target) as fresh:
@@ -253,9 +287,31 @@ def test_option_with_a_default_value(given: list[str], expected: list[str]) -> N
 
 
 def test_virtual_environment_is_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    python = venv.environment()
-    monkeypatch.setattr(venv, "_make", lambda place: pytest.fail("made again"))
-    assert venv.environment() == python
+    # Made by the run that this test is of; the other takes a download, and is of the same code.
+    python = venv.environment("test")
+    monkeypatch.setattr(venv, "_make", lambda *_: pytest.fail("made again"))
+    assert venv.environment("bench") == python
+
+
+def test_who_only_looks_needs_no_tools_of_ours() -> None:
+    wanted = venv.requirements("doctor")
+    assert [venv.requirements(name) for name in ("top", "demo", "--help", "")] == [wanted] * 4
+    text = "".join(file.read_text() for file in wanted)
+    assert all(name in text for name in ("psycopg", "typer", "rich"))
+    assert not any(name in text for name in ("pytest==", "ruff", "mypy", "tpchgen"))
+    more = "".join(file.read_text() for file in venv.requirements("test"))
+    assert all(name in more for name in ("psycopg", "pytest==", "ruff", "mypy", "tpchgen"))
+
+
+def test_without_the_internet_it_says_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
+    monkeypatch.setattr(packages, "PAUSE_SECONDS", 0)
+    with pytest.raises(LookaheadError, match=r"(?s)could not fill.*PIP_FIND_LINKS.*another"):
+        venv._make(tmp_path / "venv", venv.requirements("doctor"))
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_python_without_venv_names_the_package(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from lookahead import paths, privilege, slow_storage
+from lookahead import packages, paths, privilege, slow_storage
 from lookahead.errors import LookaheadError
 
 MOUNT = """
@@ -32,6 +32,19 @@ def need_storage() -> None:
         slow_storage.program(print)
     except LookaheadError as error:
         pytest.skip(str(error))
+
+
+def test_what_is_built_needs_no_packages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor does what can be built, whatever the distribution calls its packages."""
+    need_storage()
+    monkeypatch.setattr(packages, "are_known", lambda: False)
+    monkeypatch.setattr(slow_storage, "_flags", lambda: None)
+    assert slow_storage.program(print).exists()
+    assert slow_storage.lacking(print) is None
+    monkeypatch.setattr(slow_storage, "_can_mount", lambda: False)
+    assert "call them libfuse3-dev" in (slow_storage.lacking(print) or "")
+    monkeypatch.setattr(slow_storage, "why_not", lambda: "no /dev/fuse")
+    assert slow_storage.lacking(print) == "no /dev/fuse"
 
 
 @pytest.fixture

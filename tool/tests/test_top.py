@@ -445,7 +445,10 @@ def test_an_object_that_is_gone(served: Cluster) -> None:
 @pytest.mark.parametrize("dsn", ["host=/nonexistent", "no_such_option=1"])
 def test_no_connection(dsn: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert top.main(dsn, interval=1, count=1, as_json=False) == 2
-    assert "could not connect" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "could not connect" in said
+    assert "~/.pgpass" in said
+    assert "./lookahead top" in said
 
 
 def test_usage() -> None:
