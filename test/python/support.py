@@ -414,26 +414,33 @@ def pins(connection: Connection, *relations: str) -> list[Row]:
     they write it.  So a pin counts when two more looks a moment later see it.
     """
 
-    def look() -> list[Row]:
-        settle(connection)
-        return connection.execute(
-            "SELECT c.oid::regclass::text, b.relblocknumber, b.pinning_backends"
-            " FROM pg_buffercache b"
-            " JOIN pg_class c ON b.relfilenode = pg_relation_filenode(c.oid)"
-            " WHERE b.reldatabase ="
-            " (SELECT oid FROM pg_database WHERE datname = current_database())"
-            " AND c.oid >= 16384 AND b.pinning_backends > 0"
-            " AND (%(all)s OR c.oid = ANY (%(names)s::regclass[])) ORDER BY 1, 2",
-            {"all": not relations, "names": list(relations)},
-        ).fetchall()
-
-    found = look()
+    found = _pinned_now(connection, relations)
     for pause in (0.02, 0.1):
         if found:
             time.sleep(pause)
-            again = look()
+            again = _pinned_now(connection, relations)
             found = [pin for pin in found if pin in again]
     return found
+
+
+def _pinned_now(connection: Connection, relations: Sequence[str]) -> list[Row]:
+    settle(connection)
+    return connection.execute(
+        "SELECT c.oid::regclass::text, b.relblocknumber, b.pinning_backends"
+        " FROM pg_buffercache b"
+        " JOIN pg_class c ON b.relfilenode = pg_relation_filenode(c.oid)"
+        " WHERE b.reldatabase ="
+        " (SELECT oid FROM pg_database WHERE datname = current_database())"
+        " AND c.oid >= 16384 AND b.pinning_backends > 0"
+        " AND (%(all)s OR c.oid = ANY (%(names)s::regclass[])) ORDER BY 1, 2",
+        {"all": not relations, "names": list(relations)},
+    ).fetchall()
+
+
+def pinned_alone(connection: Connection, expected: list[Row], *relations: str) -> None:
+    """Fail unless just these pins are there, by one look or by those of pins()."""
+    if _pinned_now(connection, relations) != expected:
+        assert pins(connection, *relations) == expected
 
 
 def nothing_pinned(connection: Connection, *relations: str) -> None:

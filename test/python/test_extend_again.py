@@ -92,6 +92,7 @@ def load_again(
     run(connection, cluster, table, "COMMIT")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", AGAIN)
 def test_loads_of_one_transaction(

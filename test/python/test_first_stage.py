@@ -67,6 +67,7 @@ def connection(cluster: Cluster) -> Connection:
         yield connection
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("patience", PATIENCE)
 @pytest.mark.parametrize(
     ("node", "query"),

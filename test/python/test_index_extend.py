@@ -268,6 +268,7 @@ ALTERS = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ALTERS)
 def test_alter_table(built: Cluster, connection: Connection, name: str) -> None:
     """Space is made for indexes that are built, not for those that are kept or come later."""

@@ -84,16 +84,15 @@ def cluster(shared: Cluster) -> Iterator[Cluster]:
 
 
 @pytest.fixture(scope="module")
-def patient(own_cluster: NewCluster) -> Cluster:
-    """A server whose reads take two milliseconds more."""
+def patient(own_cluster: NewCluster) -> tuple[Cluster, Path]:
+    """A server whose reads take two milliseconds more while a file is there."""
     cluster = own_cluster(SERVICE, start=False)
     (slow,) = odd_files(cluster, "LA_SLOW_READS")
     cluster.start()
     prepare(cluster)
     with connect(cluster) as connection:
         script(connection, SETUP)
-    slow.touch()
-    return cluster
+    return cluster, slow
 
 
 @pytest.fixture
@@ -657,18 +656,22 @@ def has_lock(connection: Connection, statement: str) -> bool:
     return True
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("how", IMPATIENT)
 @pytest.mark.parametrize("whose", ["own", "another's"])
-def test_lock_that_is_not_waited_for(patient: Cluster, whose: str, how: str) -> None:
+def test_lock_that_is_not_waited_for(patient: tuple[Cluster, Path], whose: str, how: str) -> None:
     """Not that of a worker that reads for a cursor of this session, or for one that is closed."""
     if how == "skip" and whose == "own":
         pytest.skip("VACUUM runs outside of transactions")
-    with connect(patient) as connection, connect(patient) as other:
+    cluster, slow = patient
+    with connect(cluster) as connection, connect(cluster) as other:
         serving(connection, pg_lookahead__leafscan="off")
         settings(other, client_min_messages="warning")
         issued = had = 0
         for _ in range(10):
+            slow.unlink(missing_ok=True)
             cold(connection, "served")
+            slow.touch()
             file = value(connection, "SELECT pg_relation_filenode('served')")
             with gained(connection) as change:
                 connection.execute(f"BEGIN; DECLARE c CURSOR FOR {SCAN}")

@@ -200,7 +200,7 @@ class Run:
 
     def lanes(self, lanes: Sequence[Lane]) -> None:
         """Run lanes side by side, as many as the plan allows, those that take longest first."""
-        waiting = sorted(lanes, key=lambda lane: (lane.alone, _is_short(lane)))
+        waiting = sorted(lanes, key=lambda lane: (lane.alone, _turn(lane)))
         doing: dict[str, str] = {}
         with Crew[Union[str, Result]]() as crew:
             while waiting or crew:
@@ -380,9 +380,17 @@ def build_servers(plan: Plan) -> None:
             console.print(f"PostgreSQL 16 could not be had: {error}", style="yellow", markup=False)
 
 
-def _is_short(lane: Lane) -> bool:
-    """Say if it is one of those to start later: assertions and suites of PostgreSQL's take time."""
-    return not (isinstance(lane, ServerLane) and lane.server.assertions)
+def _turn(lane: Lane) -> int:
+    """Say when a lane is to start: 0 for those that take longest.
+
+    Assertions and the suites of PostgreSQL's take time.  A server leaves a part of its tests to
+    one of the same major that asserts, if there is one.
+    """
+    if not isinstance(lane, ServerLane):
+        return 3
+    if lane.server.assertions:
+        return 0
+    return 2 if any(relative.assertions for relative in lane.relatives) else 1
 
 
 def _make_own(folder: Path) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import pytest
 
 from lookahead import build, suites, testing, valgrind
 from lookahead.cluster import Cluster
+from lookahead.crew import Crew
 from lookahead.errors import LookaheadError
 from lookahead.regress import NO_TEST, Outcome
 from lookahead.servers import Server
@@ -181,6 +183,28 @@ def test_side_by_side(capsys: pytest.CaptureFixture[str], jobs: int) -> None:
     shown = capsys.readouterr().out
     assert "ended with status -9" in shown
     assert shown.splitlines()[-1] == "6 passed, 3 failed, 0 skipped"
+
+
+def test_the_longest_start_first(
+    tmp_path: Path, embedded: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that one processor has not much left to do when the other is done."""
+    begun: list[str] = []
+    monkeypatch.setattr(testing.Lane, "run", lambda lane, tell: begun.append(lane.name))
+    monkeypatch.setattr(Crew, "start", lambda crew, name, task: task(lambda _: None))
+    monkeypatch.setattr(Crew, "wait", lambda crew: [])
+    here = [
+        dataclasses.replace(embedded, name=name, major=int(name[:2]), assertions="assert" in name)
+        for name in ("18-embedded", "16-wheel", "18-assert", "15-assert", "15-debian")
+    ]
+    lanes: list[testing.Lane] = [testing.ToolLane(plan(), tmp_path)]
+    for server in here:
+        relatives = [other for other in here if other.major == server.major and other != server]
+        lanes.append(testing.AloneLane(server, relatives, plan(), tmp_path))
+        lanes.append(testing.ServerLane(server, relatives, plan(), tmp_path))
+    testing.Run(testing.Plan(servers=[], suites=())).lanes(lanes)
+    names = ["18-assert", "15-assert", "16-wheel", "18-embedded", "15-debian"]
+    assert begun == [*names, "-", *names]
 
 
 def test_some_run_alone() -> None:
