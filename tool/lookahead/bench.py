@@ -20,7 +20,9 @@ from . import (
     bench_instructions,
     bench_io_service,
     bench_leaf,
+    bench_leaf_data,
     disk_space,
+    io_data,
     paths,
     report,
     servers,
@@ -52,7 +54,7 @@ from .bench_session import (
 )
 from .bench_store import Store
 from .cluster import own_folder
-from .data import BenchData, pgbench_name
+from .data import BenchData, definition_hash, pgbench_name
 from .errors import UsageError
 from .io_data import VACUUM_COPIES, ServiceData
 from .read_ahead import USUAL_KB
@@ -179,6 +181,7 @@ INDEX_SCAN = ScanBench(
     ),
     result=build_result,
     space=index_scan_space,
+    data_name=lambda scale: definition_hash(scale.rows),
 )
 
 
@@ -258,6 +261,7 @@ IO_SERVICE = ScanBench(
     runner=service_runner,
     result=build_io_result,
     space=io_service_space,
+    data_name=io_data.data_name,
     description=bench_io_service.DESCRIPTION,
     groups_of_ours=("kill",),
     slow_groups=bench_io_service.SLOW_GROUPS,
@@ -332,6 +336,7 @@ LEAF = ScanBench(
     ),
     result=build_leaf_result,
     space=leaf_space,
+    data_name=bench_leaf_data.data_name,
     description=bench_leaf.DESCRIPTION,
 )
 
@@ -450,9 +455,11 @@ def extend(
         progress(f"no slow storage: {lacking}")
     some = options.chosen(bench_extend.cases(chosen, groups, storages))
     disk_space.require(
-        paths.temp_root(), bench_extend.space_mb(scale, storages) * len(chosen), "bench extend",
+        paths.temp_root(),
+        bench_extend.space_mb(scale, storages) * len({case.server for case in some}),
+        "bench extend",
         "use --disk-mb, or set LOOKAHEAD_TMP to a folder on a larger disk",
-    )  # fmt: skip
+    )
     with options.tuned_machine() as tuned:
         definition = definition_of(options, scale, tuned)
         description = {**bench_extend.DESCRIPTION, **described(None, tuned)}

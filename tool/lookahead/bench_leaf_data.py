@@ -27,6 +27,15 @@ PGBENCH_COPY = "-pgbench"
 LOADER_FILES = ("bench_leaf_create", "bench_leaf_fill_built", "bench_leaf_fill_grown")
 
 
+def data_name(scale: Scale) -> str:
+    """Return the name of the data directory."""
+    digest = hashlib.sha256(f"{scale.grown_rows} {LAST_KEY}".encode())
+    digest.update(f"{scale.accounts_scale} {scale.pgbench_scale}".encode())
+    for name in LOADER_FILES:
+        digest.update((SQL_FOLDER / f"{name}.sql").read_bytes())
+    return f"leaf-{definition_hash(scale.rows)}-{digest.hexdigest()[:10]}"
+
+
 class LeafData(BenchData):
     """One server's tables for the benchmark of leaf pages."""
 
@@ -35,11 +44,7 @@ class LeafData(BenchData):
         super().__init__(server, scale.rows, progress=progress, copy=copy)
 
     def name(self) -> str:
-        digest = hashlib.sha256(f"{self.scale.grown_rows} {LAST_KEY}".encode())
-        digest.update(f"{self.scale.accounts_scale} {self.scale.pgbench_scale}".encode())
-        for name in LOADER_FILES:
-            digest.update((SQL_FOLDER / f"{name}.sql").read_bytes())
-        return f"leaf-{definition_hash(self.rows)}-{digest.hexdigest()[:10]}"
+        return data_name(self.scale)
 
     def _make_another(self, copy: str) -> BenchData:
         return LeafData(self.server, self.scale, progress=self.progress, copy=copy)

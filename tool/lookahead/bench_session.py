@@ -118,6 +118,8 @@ class ScanBench(Generic[CellT, ScaleT, DataT]):
     result: Callable[[Sequence[CellT], Store], dict[str, Any]]
     # MB that the tables of all groups take, by server; nothing for a scale of which none knows.
     space: Callable[[Sequence[Server], ScaleT], dict[str, int]]
+    # How the names of its data directories begin.
+    data_name: Callable[[ScaleT], str]
     description: Mapping[str, Any] = field(default_factory=dict)
     # Those that are about the extension alone.
     groups_of_ours: Sequence[str] = ()
@@ -177,7 +179,8 @@ def require_space(
         return
     missing = 0
     for name, mb in bench.space(servers, scale).items():
-        missing += max(0, mb - disk_space.used_mb(paths.folder("bench-data", name)))
+        there = paths.folder("bench-data", name).glob(f"{bench.data_name(scale)}*")
+        missing += max(0, mb - disk_space.used_mb(there))
     hint = "use --only or --rows, or set LOOKAHEAD_CACHE to a folder on a larger disk"
     disk_space.require(paths.folder("bench-data"), missing, f"bench {bench.name}", hint)
 

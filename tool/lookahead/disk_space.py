@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
 
 from .errors import LookaheadError
@@ -15,12 +17,30 @@ def require(folder: Path, mb: int, what: str, hint: str) -> None:
         raise LookaheadError(f"{what} needs {mb} MB in {folder}, {free} MB are free; {hint}")
 
 
-def used_mb(folder: Path) -> int:
-    """Return what the files of a folder take, of which others may vanish meanwhile."""
+def used_mb(folders: Iterable[Path]) -> int:
+    """Return what is in folders on their own disk, as far as it can be seen.
+
+    Files may vanish meanwhile, and what is mounted there may have died.
+    """
+    return sum(_used(folder) for folder in folders) >> 20
+
+
+def _used(folder: Path) -> int:
     total = 0
-    for file in folder.rglob("*"):
-        try:
-            total += file.lstat().st_blocks * 512
-        except OSError:
-            continue
-    return total >> 20
+    device = None
+    # Folders that cannot be read are passed over.
+    for place, below, files in os.walk(folder):
+        for name in (*below, *files):
+            try:
+                status = (Path(place) / name).lstat()
+            except OSError:
+                if name in below:
+                    below.remove(name)
+                continue
+            if device is None:
+                device = status.st_dev
+            if status.st_dev == device:
+                total += status.st_blocks * 512
+            elif name in below:
+                below.remove(name)
+    return total

@@ -38,6 +38,14 @@ LOADER_FILES = (
 )  # fmt: skip
 
 
+def data_name(scale: Scale) -> str:
+    """Return the name of the data directory."""
+    digest = hashlib.sha256(f"{scale.bitmap_rows} {scale.tpch_scale}".encode())
+    for name in LOADER_FILES:
+        digest.update((SQL_FOLDER / f"{name}.sql").read_bytes())
+    return f"io-service-{definition_hash(scale.rows)}-{digest.hexdigest()[:10]}"
+
+
 class ServiceData(BenchData):
     """One server's tables for the benchmark of the I/O service."""
 
@@ -48,10 +56,7 @@ class ServiceData(BenchData):
         self._storage = contextlib.ExitStack()
 
     def name(self) -> str:
-        digest = hashlib.sha256(f"{self.scale.bitmap_rows} {self.scale.tpch_scale}".encode())
-        for name in LOADER_FILES:
-            digest.update((SQL_FOLDER / f"{name}.sql").read_bytes())
-        return f"io-service-{definition_hash(self.rows)}-{digest.hexdigest()[:10]}"
+        return data_name(self.scale)
 
     def _make_another(self, copy: str) -> BenchData:
         return ServiceData(self.server, self.scale, progress=self.progress, copy=copy)

@@ -25,6 +25,9 @@ PACKAGES = ("libfuse3-dev", "pkg-config")
 # Others than root cannot mount by themselves.
 USER_PACKAGES = (*PACKAGES, "fuse3")
 
+COMPILER = "cc"
+COMPILER_PACKAGES = ("gcc", "libc6-dev")
+
 SOURCE = paths.REPOSITORY / "bench" / "slowfs" / "slowfs.c"
 PATIENCE_SECONDS = 60
 
@@ -51,8 +54,12 @@ def program(log: Callable[[str], None]) -> Path:
     """Build the file system if need be; return the program."""
     place = paths.folder("slowfs") / "slowfs"
     is_built = place.exists() and place.stat().st_mtime > SOURCE.stat().st_mtime
+    wanted: list[str] = []
     if not (is_built or _flags()) or not _can_mount():
-        wanted = PACKAGES if os.geteuid() == 0 else USER_PACKAGES
+        wanted += PACKAGES if os.geteuid() == 0 else USER_PACKAGES
+    if not (is_built or shutil.which(COMPILER)):
+        wanted += COMPILER_PACKAGES
+    if wanted:
         packages.ensure(wanted, "the slow storage", log)
     if is_built:
         return place
@@ -61,7 +68,7 @@ def program(log: Callable[[str], None]) -> Path:
         raise LookaheadError("pkg-config does not know fuse3")
     # Others may be building or starting it at this moment.
     fresh = place.with_name(f"{place.name}.{os.getpid()}")
-    command = ["cc", "-O2", "-Wall", str(SOURCE), "-o", str(fresh), *flags]
+    command = [COMPILER, "-O2", "-Wall", str(SOURCE), "-o", str(fresh), *flags]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise LookaheadError(f"could not build {SOURCE.name}:\n{done.stderr.strip()}")

@@ -117,15 +117,23 @@ def _get_ensurepip() -> None:
 
 
 def _run(command: list[str]) -> subprocess.CompletedProcess[str]:
+    # Elsewhere a module of the folder could come before one of Python's.
     return subprocess.run(
         command,
         cwd="/",
+        env={**os.environ, **_whole_path("PIP_FIND_LINKS")},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
         check=False,
     )
+
+
+def _whole_path(variable: str) -> dict[str, str]:
+    """Return a variable with the whole path of a folder that is named from where we are."""
+    place = os.environ.get(variable, "")
+    return {variable: str(Path(place).resolve())} if place and Path(place).is_dir() else {}
 
 
 def without_internet(files: list[Path]) -> str:

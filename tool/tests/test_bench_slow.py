@@ -109,7 +109,9 @@ def test_a_whole_run_needs_room(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
     some = dataclasses.replace(options, only=["vacuum"])
     require_space(bench.IO_SERVICE, some, scale, there)
     # What is there need not be made.
-    monkeypatch.setattr(disk_space, "used_mb", lambda folder: 1000)
+    for name in (bench.IO_SERVICE.data_name(scale), "leaf-other"):
+        (tmp_path / "bench-data" / "18-x" / name).mkdir(parents=True)
+    monkeypatch.setattr(disk_space, "used_mb", lambda folders: 1000 * len(list(folders)))
     require_space(bench.IO_SERVICE, options, scale, there)
 
 

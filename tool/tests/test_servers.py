@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import shutil
 import tempfile
@@ -185,7 +186,24 @@ def test_what_has_no_room_is_not_begun(tmp_path: Path, monkeypatch: pytest.Monke
     disk_space.require(tmp_path, 1, "a test", "use less")
     (tmp_path / "below").mkdir()
     (tmp_path / "below" / "file").write_bytes(b"x" * (2 << 20))
-    assert disk_space.used_mb(tmp_path) == 2
+    assert disk_space.used_mb([tmp_path]) == 2
+    assert disk_space.used_mb([tmp_path / "below", tmp_path / "nowhere"]) == 2
+    lstat = Path.lstat
+
+    def status(place: Path) -> object:
+        if place.name == "dead":
+            raise OSError(errno.ENOTCONN, "what is mounted there has died")
+        if place.name == "mounted":
+            return SimpleNamespace(st_dev=0, st_blocks=1 << 20)
+        return lstat(place)
+
+    for name in ("dead", "mounted"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "file").write_bytes(b"x" * (2 << 20))
+    monkeypatch.setattr(Path, "lstat", status)
+    assert disk_space.used_mb([tmp_path]) == 2
+    monkeypatch.undo()
+    monkeypatch.setattr("shutil.disk_usage", lambda place: SimpleNamespace(free=1 << 20))
     monkeypatch.setenv("LOOKAHEAD_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(packages, "ensure", lambda *_: None)
     monkeypatch.setattr("lookahead.apt_source.fetch", lambda *_: tmp_path / "tar")
@@ -312,6 +330,18 @@ def test_without_the_internet_it_says_what_to_do(
     with pytest.raises(LookaheadError, match=r"(?s)could not fill.*PIP_FIND_LINKS.*another"):
         venv._make(tmp_path / "venv", venv.requirements("doctor"))
     assert list(tmp_path.iterdir()) == []
+
+
+def test_packages_from_a_folder_that_is_named_from_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """pip runs elsewhere."""
+    (tmp_path / "wheels").mkdir()
+    monkeypatch.chdir(tmp_path)
+    shown = ["sh", "-c", 'pwd; echo "$PIP_FIND_LINKS"']
+    for given, wanted in (("wheels", tmp_path / "wheels"), ("file:///wheels", "file:///wheels")):
+        monkeypatch.setenv("PIP_FIND_LINKS", given)
+        assert venv._run(shown).stdout.split() == ["/", str(wanted)]
 
 
 def test_python_without_venv_names_the_package(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -47,6 +47,19 @@ def test_what_is_built_needs_no_packages(monkeypatch: pytest.MonkeyPatch) -> Non
     assert slow_storage.lacking(print) == "no /dev/fuse"
 
 
+def test_without_a_compiler_it_names_the_package(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """It is looked for before anything of the extension is built."""
+    monkeypatch.setenv("LOOKAHEAD_CACHE", str(tmp_path))
+    monkeypatch.setattr(packages, "are_known", lambda: False)
+    monkeypatch.setattr(slow_storage, "why_not", lambda: None)
+    monkeypatch.setattr(slow_storage, "_flags", lambda: ["-lfuse3"])
+    monkeypatch.setattr(slow_storage, "_can_mount", lambda: True)
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    assert "call them gcc libc6-dev" in (slow_storage.lacking(print) or "")
+
+
 @pytest.fixture
 def killed(tmp_path: Path) -> Path:
     """Mount a folder, which is to be kept, by a program that is killed then."""
