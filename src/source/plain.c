@@ -303,8 +303,9 @@ la_column_is_known(Relation index, int column)
 }
 
 /*
- * Does a scan of an index look up this support function of its columns?  Others
- * are for building, inserting and sorting.
+ * Does a scan of an index look up this support function of all of its columns?
+ * Others are for building, inserting and sorting.  B-tree looks up the one that
+ * compares where there is a key; see la_order_is_plain().
  */
 static bool
 la_scan_looks_up(Relation index, int procnum)
@@ -312,7 +313,7 @@ la_scan_looks_up(Relation index, int procnum)
 	switch (index->rd_rel->relam)
 	{
 		case BTREE_AM_OID:
-			return procnum == BTORDER_PROC;
+			return false;
 		case HASH_AM_OID:
 			return procnum == HASHSTANDARD_PROC;
 		case GIST_AM_OID:
@@ -380,6 +381,27 @@ la_columns_are_plain(Relation index)
 }
 
 /*
+ * Does a B-tree compare the column of a key by a function that is built in?
+ */
+static inline bool
+la_order_is_built_in(Relation index, const ScanKeyData *key)
+{
+	return index->rd_rel->relam != BTREE_AM_OID ||
+		la_is_built_in(index_getprocid(index, key->sk_attno, BTORDER_PROC));
+}
+
+/*
+ * Is that function plain?  The scan looks it up as well.
+ */
+static bool
+la_order_is_plain(Relation index, const ScanKeyData *key)
+{
+	return la_order_is_built_in(index, key) ||
+		la_call_is_plain(index_getprocinfo(index, key->sk_attno,
+										   BTORDER_PROC));
+}
+
+/*
  * Are the functions plain that are called for a key, as most are, of which no
  * catalog is asked?
  */
@@ -388,6 +410,7 @@ la_key_is_common(const LaIndexKeys *all, const ScanKeyData *key)
 {
 	return (key->sk_flags & SK_ROW_HEADER) == 0 &&
 		la_is_built_in(key->sk_func.fn_oid) &&
+		la_order_is_built_in(all->index, key) &&
 		!la_is_of_other_type(all->index, key);
 }
 
@@ -412,6 +435,7 @@ la_key_is_plain(const LaIndexKeys *all, const ScanKeyData *key)
 		}
 	}
 	return la_call_is_plain(&key->sk_func) &&
+		la_order_is_plain(all->index, key) &&
 		(!la_is_of_other_type(all->index, key) ||
 		 la_other_type_is_plain(all, key));
 }

@@ -5,6 +5,7 @@ More of it is in sql/stayout.sql, and catalogs that are locked in test_slow_stor
 
 from __future__ import annotations
 
+import psycopg
 import pytest
 from lookahead.cluster import Cluster
 from lookahead.servers import Server
@@ -228,6 +229,39 @@ def test_function_that_no_scan_calls(cluster: Cluster) -> None:
         script(
             connection,
             "DROP TABLE scanned; DROP OPERATOR FAMILY partly_gone USING btree; DROP FUNCTION gone",
+        )
+
+
+NOT_COMPARED = f"""
+CREATE FUNCTION compares(int, int) RETURNS int LANGUAGE internal IMMUTABLE STRICT AS 'btint4cmp';
+CREATE OPERATOR CLASS of_another FOR TYPE int USING btree AS
+    OPERATOR 1 <, OPERATOR 2 <=, OPERATOR 3 =, OPERATOR 4 >=, OPERATOR 5 >,
+    FUNCTION 1 compares(int, int);
+CREATE TABLE scanned AS SELECT i % 4 AS v, i AS w, repeat('x', 300) AS filler
+  FROM generate_series(1, {ROWS}) i ORDER BY md5(i::text);
+CREATE INDEX scanned_v ON scanned (v, w of_another);
+VACUUM ANALYZE scanned;
+"""
+TAKEN_AWAY = """
+UPDATE pg_proc SET prolang = (SELECT oid FROM pg_language WHERE lanname = 'c'),
+       probin = '$libdir/of_another_server'
+ WHERE proname = 'compares'
+"""
+
+
+def test_column_that_is_not_compared(cluster: Cluster) -> None:
+    """Nor the library that compares a column for which the query has no condition."""
+    with connect(cluster) as connection:
+        script(connection, f"{NOT_COMPARED}; {TAKEN_AWAY}")
+    with connect(cluster) as connection:
+        assert check(connection, "scanned", "scanned_v", "v = 3", ROWS // 4)
+        with pytest.raises(psycopg.errors.UndefinedFile):
+            check(connection, "scanned", "scanned_v", "v = 3 AND w > 0", ROWS // 4)
+    with connect(cluster) as connection:
+        script(
+            connection,
+            "DROP TABLE scanned; DROP OPERATOR FAMILY of_another USING btree;"
+            " DROP FUNCTION compares",
         )
 
 
