@@ -138,16 +138,25 @@ la_is_impatient(const Node *statement)
 		case T_AlterTableMoveAllStmt:
 			nowait = ((const AlterTableMoveAllStmt *) statement)->nowait;
 			break;
+		case T_CreateStmt:
+			/* Of a table with a default partition, which it locks. */
+			if (((const CreateStmt *) statement)->partbound == NULL)
+				return false;
+			break;
 		case T_AlterDatabaseStmt:
 		case T_AlterObjectSchemaStmt:
+		case T_AlterPolicyStmt:
 		case T_AlterTableStmt:
 		case T_ClusterStmt:
+		case T_CreatePolicyStmt:
 		case T_DropdbStmt:
 		case T_DropOwnedStmt:
 		case T_DropStmt:
 		case T_RefreshMatViewStmt:
+		case T_ReassignOwnedStmt:
 		case T_ReindexStmt:
 		case T_RenameStmt:
+		case T_RuleStmt:
 		case T_TruncateStmt:
 			break;
 		default:

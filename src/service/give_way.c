@@ -69,8 +69,7 @@ la_serving_end(LaWorker *worker)
 static bool
 la_is_of_former_command(LaOwner *owner)
 {
-	return owner->target.is_watched && !owner->target.no_lock &&
-		owner->pid == MyProcPid;
+	return owner->target.is_watched && owner->pid == MyProcPid;
 }
 
 /*

@@ -20,7 +20,8 @@
  * end of the scan, and when a transaction aborts, whose callbacks run before
  * locks are released, or the subtransaction in which the slot was begun, or one
  * around it.  (A lock that was there when the slot was begun in an outer one
- * stays; so a loop whose body fails, row after row, keeps its slot.)  So
+ * stays; so a loop whose body fails, row after row, keeps its slot, unless a
+ * query has gone on in it: which slots are that query's is not known.)  So
  * whoever has locked the relation too and then finds the generation unchanged
  * knows that the file is still the relation's and has not been truncated.
  *

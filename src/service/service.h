@@ -76,7 +76,7 @@ typedef struct LaTarget
 	bool		page_in;		/* advise_only, and no advice either: the file
 								 * is read, past shared buffers */
 	bool		is_watched;		/* for another process: see maintenance.c */
-	bool		no_lock;		/* watched, advise_only: nor is it locked */
+	bool		no_lock;		/* watched: nor is it locked, if advise_only */
 	bool		is_exact;		/* watched: as large as the process says */
 	bool		is_index;		/* may be dropped under a worker's lock */
 	const volatile int64 *live; /* where that process is by now, or NULL */

@@ -394,25 +394,22 @@ la_is_wanted(const LaOwnerRef *ref)
 }
 
 /*
- * Lock an owner's relation.  Returns false if the lock is not free, which is
- * counted, or if nothing is wanted any more, which is not.
+ * Lock an owner's relation.  Returns false if the lock is not free, or if
+ * nothing is wanted any more, which is_valid tells.
  */
 static bool
-la_lock_for(const LaOwnerRef *ref, const LaTarget *target)
+la_lock_for(const LaOwnerRef *ref, const LaTarget *target, bool *is_valid)
 {
 	la_serving_begin(la_worker, ref);
-	if (la_owner_is_valid(ref))
+	*is_valid = la_owner_is_valid(ref);
+	if (*is_valid && la_target_lock(target))
 	{
-		if (!la_target_lock(target))
-			la_count(&la_worker->counters.locked, 1);
-		else
-		{
-			/* Files may have been replaced since we used them last. */
-			AcceptInvalidationMessages();
-			if (la_owner_is_valid(ref))
-				return true;
-			la_target_unlock(target);
-		}
+		/* Files may have been replaced since we used them last. */
+		AcceptInvalidationMessages();
+		*is_valid = la_owner_is_valid(ref);
+		if (*is_valid)
+			return true;
+		la_target_unlock(target);
 	}
 	la_serving_end(la_worker);
 	return false;
@@ -536,6 +533,7 @@ la_serve(const LaRequest *request)
 	LaWorkerCounters *counters = &la_worker->counters;
 	LaOwnerRef	ref = la_owner_of(request);
 	LaTarget	target = ref.owner->target;
+	bool		is_valid;
 
 	pg_read_barrier();
 	if (!la_owner_is_valid(&ref))
@@ -556,13 +554,13 @@ la_serve(const LaRequest *request)
 	}
 	else if (target.advise_only)
 		 /* so it was */ ;
-	else if (la_lock_for(&ref, &target))
+	else if (la_lock_for(&ref, &target, &is_valid))
 	{
 		la_read_request(&ref, &target, request);
 		la_unlock(&target);
 	}
-	else if (!la_owner_is_valid(&ref))
-		la_count(&counters->stale, 1);
+	else
+		la_count(is_valid ? &counters->locked : &counters->stale, 1);
 	la_count(&counters->request_us, la_now_us() - request->queued_us);
 	la_count(&counters->done, 1);
 }
@@ -586,6 +584,7 @@ la_advise_request(const LaRequest *request)
 	};
 	const bool	needs_lock = target.is_watched && !target.no_lock &&
 		!target.is_exact;
+	bool		is_valid;
 
 	pg_read_barrier();
 	if (!la_may_advise() || !la_owner_is_valid(&ref) ||
@@ -593,11 +592,14 @@ la_advise_request(const LaRequest *request)
 		return;
 	if (!needs_lock)
 		(void) la_do_piece(&piece);
-	else if (la_lock_for(&ref, &target))
+	else if (la_lock_for(&ref, &target, &is_valid))
 	{
 		(void) la_do_piece(&piece);
 		la_unlock(&target);
 	}
+	/* Others are served, and counted, later. */
+	else if (is_valid && target.advise_only)
+		la_count(&la_worker->counters.locked, 1);
 }
 
 /*

@@ -289,6 +289,7 @@ la_fill(LaIndexScan *scan)
 	LaFillCall	call = {scan, LA_FILL_OK};
 	int64		nwindows;
 	int64		nreads;
+	int64		nissued;
 
 	if (!la_guard_is_possible() || la_am_is_too_long(scan))
 		return true;
@@ -323,15 +324,21 @@ la_fill(LaIndexScan *scan)
 		(uint64) LA_ENTRIES_PER_BLOCK * la_pace_distance(&scan->pace);
 	nwindows = scan->base.counters.windows_total;
 	nreads = la_blocks_read();
+	nissued = scan->base.counters.blocks_issued_total;
 	CHECK_FOR_INTERRUPTS();
 	if (!la_guard_run(scan->owner, la_fill_body, &call))
 	{
 		la_work_fail(scan);
 		return false;
 	}
-	/* What "aio" reads now counts when the scan comes to it. */
+	/*
+	 * What "aio" reads now counts when the scan comes to it.  What the scout
+	 * reads of the index, the scan would have to.
+	 */
 	if (scan->base.window->method->id == LA_METHOD_AIO)
-		scan->reads_told += la_blocks_read() - nreads;
+		scan->reads_told +=
+			Min(la_blocks_read() - nreads,
+				scan->base.counters.blocks_issued_total - nissued);
 
 	/* The scout may have slept for an index page. */
 	if (scan->base.counters.windows_total != nwindows)

@@ -171,9 +171,12 @@ la_query_resume(const QueryDesc *desc)
 	bool		client_was_waited_for;
 	dlist_iter	iter;
 
-	if (query == NULL || query->scans.runs == 0)
+	if (query == NULL)
 		return;
+	/* A parallel scan has its slot from the start. */
 	la_owners_deepen();
+	if (query->scans.runs == 0)
+		return;
 	client_was_waited_for =
 		query->statement_start != GetCurrentStatementStartTimestamp();
 	if (client_was_waited_for)

@@ -282,6 +282,8 @@ la_seq_watch(LaSeqScan *scan)
 {
 	LaUsage		usage;
 
+	/* It may have run on while the client was away. */
+	scan->meter.is_begun = false;
 	if (scan->state == LA_SEQ_SPARSE && scan->has_rested)
 	{
 		scan->state = LA_SEQ_RESTING;
@@ -290,7 +292,6 @@ la_seq_watch(LaSeqScan *scan)
 	la_usage(&usage);
 	scan->from_storage = usage.reads;
 	scan->waits = 0;
-	scan->meter.is_begun = false;
 	scan->state = LA_SEQ_WATCHING;
 }
 

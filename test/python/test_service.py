@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import random
 import re
+import signal
 import threading
 import time
 from collections.abc import Iterator
@@ -699,6 +701,69 @@ def test_lock_that_is_not_waited_for(patient: tuple[Cluster, Path], whose: str, 
         assert issued > 0
         # A worker may get no processor for as long.
         assert had >= 8
+
+
+PARENT = """
+CREATE TABLE parent (LIKE served) PARTITION BY LIST (a);
+ALTER TABLE parent ATTACH PARTITION served DEFAULT
+"""
+
+# What has to be there before, what locks the table as it writes to none, and what takes that away.
+LOCKING = {
+    "policy": ("", "CREATE POLICY p ON served", ""),
+    "policy altered": (
+        "CREATE POLICY p ON served", "ALTER POLICY p ON served TO public", "DROP POLICY p ON served"
+    ),
+    "rule": ("", "CREATE RULE r AS ON DELETE TO served DO NOTHING", ""),
+    "partition": (
+        PARENT,
+        "CREATE TABLE other PARTITION OF parent FOR VALUES IN (-1)",
+        "ALTER TABLE parent DETACH PARTITION served; DROP TABLE parent",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("name", LOCKING)
+def test_ddl_waits_for_workers_first(patient: tuple[Cluster, Path], name: str) -> None:
+    """Before it asks for its lock: with a worker that does not go on it takes twice as long."""
+    cluster, slow = patient
+    before, statement, after = LOCKING[name]
+    held = (
+        "SELECT pid FROM pg_locks JOIN pg_stat_activity USING (pid)"
+        " WHERE backend_type = 'pg_lookahead io worker' AND relation = 'served'::regclass"
+    )
+    took = None
+    with connect(cluster) as connection, connect(cluster) as other:
+        serving(connection, pg_lookahead__leafscan="off")
+        slow.unlink(missing_ok=True)
+        script(other, before)
+        for _ in range(20):
+            slow.unlink(missing_ok=True)
+            cold(connection, "served")
+            slow.touch()
+            connection.execute(f"BEGIN; DECLARE c CURSOR FOR {SCAN}")
+            rows(connection, "FETCH 50 FROM c")
+            stopped = [int(pid) for (pid,) in rows(other, held)]
+            for pid in stopped:
+                os.kill(pid, signal.SIGSTOP)
+            connection.execute("COMMIT")
+            try:
+                if not rows(other, held):
+                    continue
+                start = time.monotonic()
+                with pytest.raises(psycopg.errors.LockNotAvailable):
+                    script(other, f"BEGIN; SET LOCAL lock_timeout = '50ms'; {statement}")
+                took = time.monotonic() - start
+                break
+            finally:
+                for pid in stopped:
+                    os.kill(pid, signal.SIGCONT)
+                other.execute("ROLLBACK")
+        slow.unlink(missing_ok=True)
+        script(other, after)
+    assert took is not None
+    assert took >= 0.095
 
 
 def test_owner_ends_before_its_lock(cluster: Cluster) -> None:
