@@ -31,8 +31,7 @@
  *
  * What a load keeps and does not use goes into the free space map at its end,
  * but is lost to that until VACUUM comes if the load fails.  So it never has
- * more than it has filled, or LA_BATCH_BLOCKS and as many as are added when
- * fewer are left.
+ * more than it has filled, or LA_BATCH_BLOCKS more as soon as it has fewer.
  *
  * A load of a table that was created or emptied in this transaction does not
  * ask the map, so it would leave behind what one before it has put there, and
@@ -173,17 +172,31 @@ la_load_keep(LaLoad *load, BlockNumber first, const LaSpace *space)
 }
 
 /*
+ * How many pages more may a load get that has "left" still, if its table may
+ * grow by "step"?  It is to have no more than it has filled, but
+ * LA_BATCH_BLOCKS more as soon as it has fewer.
+ */
+static uint32
+la_load_portion(const LaLoad *load, uint32 step, uint32 left)
+{
+	/* The server may have given it some, too. */
+	uint32		filled = load->added - Min(load->added, left);
+	uint32		most = Min(Min(step, LA_LOAD_MAX_BLOCKS), filled);
+
+	return step == 0 ? 0 : Max(most, left + LA_BATCH_BLOCKS) - left;
+}
+
+/*
  * For a load that does not look into the free space map: take empty pages that
  * the map knows at the end of the table, from page "first" on; if that is
  * invalid, from where they begin.  As many as would be added: most loads of
- * such a kind are small.
+ * such a kind are small.  The load has "left" of its own.
  */
 static bool
 la_load_take(LaLoad *load, BlockNumber nblocks, BlockNumber first,
-			 LaSpace *space)
+			 uint32 left, LaSpace *space)
 {
-	uint32		most = Min(Max(load->added, LA_BATCH_BLOCKS),
-						   LA_LOAD_MAX_BLOCKS);
+	uint32		most = la_load_portion(load, LA_LOAD_MAX_BLOCKS, left);
 
 	if (nblocks == InvalidBlockNumber || nblocks < LA_EXTEND_MIN_TABLE ||
 		!la_space_take(load->rel, nblocks, first, most, space))
@@ -328,7 +341,7 @@ la_load_resume(LaLoad *load, BulkInsertState bistate)
 	Relation	rel = load->rel;
 	LaSpace		space;
 
-	if (!la_load_take(load, la_heap_size(rel), InvalidBlockNumber, &space))
+	if (!la_load_take(load, la_heap_size(rel), InvalidBlockNumber, 0, &space))
 		return;
 	la_load_give(load, bistate, &space);
 	/* Who knows of no page begins with the last one, which is one of these. */
@@ -363,11 +376,8 @@ la_load_add(LaLoad *load, BulkInsertState bistate, BlockNumber nblocks,
 	else if (use_fsm && load->added - load->asked >= la_extend_step(nblocks))
 		when = LA_IF_NO_ROOM;
 
-	step = Min(step, LA_LOAD_MAX_BLOCKS);
-	step = Min(step, Max(load->added, LA_BATCH_BLOCKS));
-	step = Max(step, left + LA_BATCH_BLOCKS) - left;
 	if (!la_space_add(load->rel, nblocks, &(LaSpaceRequest)
-					  {.npages = step,
+					  {.npages = la_load_portion(load, step, left),
 					  .ring = bistate->strategy,
 					  .when = when,
 					  .left = before,
@@ -438,7 +448,7 @@ la_load_feed(LaLoad *load, BulkInsertState bistate, bool use_fsm)
 	after = left > 0 ? bistate->last_free + 1 : target + 1;
 	if (after != nblocks && !use_fsm &&
 		la_load_take(load, nblocks, left > 0 ? after : InvalidBlockNumber,
-					 &space))
+					 left, &space))
 		la_load_give(load, bistate, &space);
 	else if (after != nblocks && left > 0)
 	{
@@ -587,7 +597,7 @@ la_load_resume(LaLoad *load, BulkInsertState bistate)
 	LaSpace		space;
 
 	if (load->next_free != InvalidBlockNumber ||
-		!la_load_take(load, la_heap_size(rel), InvalidBlockNumber, &space))
+		!la_load_take(load, la_heap_size(rel), InvalidBlockNumber, 0, &space))
 		return false;
 	load->next_free = space.first;
 	load->last_free = space.first + space.npages - 1;
@@ -622,10 +632,9 @@ la_load_more(LaLoad *load, BulkInsertState bistate, BlockNumber target)
 	load->growth.size = nblocks;
 	if (nblocks == InvalidBlockNumber || !at_end)
 		return;
-	step = la_extend_step_in(nblocks, bistate->strategy);
-	step = Min(step, Max(load->added, LA_BATCH_BLOCKS));
+	step = la_load_portion(load, la_extend_step(nblocks), 0);
 	if (target + 1 < nblocks ?
-		!la_load_take(load, nblocks, InvalidBlockNumber, &space) :
+		!la_load_take(load, nblocks, InvalidBlockNumber, 0, &space) :
 		!la_space_add(load->rel, nblocks, &(LaSpaceRequest)
 					  {.npages = step,
 					  .ring = bistate->strategy,

@@ -7,7 +7,9 @@ must be the next one's, or the table would be of empty pages for the most part.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
+import psycopg
 import pytest
 from lookahead import privilege
 from lookahead.cluster import Cluster
@@ -16,6 +18,7 @@ from lookahead.servers import Server
 from conftest import NewCluster
 from extend_support import (
     ROWS,
+    ROWS_ON_A_PAGE,
     SIXTEENTH,
     STEP,
     answer,
@@ -29,7 +32,7 @@ from extend_support import (
     sound,
     tidy,
 )
-from support import Connection, value
+from support import Connection, script, value
 
 # As long as those of "source".
 FEW = 40
@@ -135,6 +138,35 @@ def test_loads_that_are_undone(loaded: Cluster, connection: Connection, kind: st
     assert answer(connection, "filled") == answer(connection, "plain")
     size = {table: pages(connection, table).size for table in ("plain", "filled")}
     assert size["filled"] - size["plain"] <= size["plain"] // SIXTEENTH + 1, size
+    sound(connection, "filled")
+
+
+@pytest.mark.parametrize("filled", [2, 10, 18, 20, 50, 100])
+def test_load_that_fails_on_empty_pages(
+    loaded: Cluster, connection: Connection, filled: int
+) -> None:
+    """It has had no more of them than it had filled, or 31: the map does not know those."""
+    connection.execute(
+        f"COPY (SELECT a::text, b FROM source LIMIT {filled * ROWS_ON_A_PAGE})"
+        f" TO '{loaded.dir}/some.copy'"
+    )
+    with Path(loaded.dir, "some.copy").open("a") as file:
+        file.write("none\tx\n")
+    run(connection, loaded, "filled", KINDS["rows"], "BEGIN", "TRUNCATE {}")
+    for _ in range(100):
+        connection.execute("INSERT INTO filled SELECT * FROM source LIMIT 3000")
+        before = pages(connection, "filled")
+        if before.spare > 220:
+            break
+    assert before.spare > 220, before
+    connection.execute("SAVEPOINT s")
+    with pytest.raises(psycopg.errors.InvalidTextRepresentation):
+        run(connection, loaded, "filled", "COPY {} (a, b) FROM '%s/some.copy'")
+    script(connection, "ROLLBACK TO s; COMMIT")
+    after = pages(connection, "filled")
+    assert after.size == before.size
+    assert after.lost > before.lost or filled == 2
+    assert after.lost - before.lost <= filled + max(filled, 31) + 2, (before, after)
     sound(connection, "filled")
 
 
