@@ -65,9 +65,10 @@
  * WAL.  All that a build writes goes into the WAL as well: page after page of a
  * B-tree, at the end of a GIN, GiST or SP-GiST index.  The process that builds
  * would write that out, too.  Once there is something in the file the worker
- * sees to it that the WAL writer does so (wal_ahead.c).  When space is cheap
- * and the file has not got longer for some seconds it goes away: a command that
- * is done CONCURRENTLY may wait for others for hours.
+ * sees to it that the WAL writer does so (wal_ahead.c).  While the file does
+ * not get longer it looks seldom, unless it sees that there is WAL: the command
+ * may be at another part of its work, such as a GIN index that is gathered in
+ * memory, or writing all of that into the WAL, or wait for others for hours.
  *
  * Copyright (c) 2026, the pg_lookahead authors
  *
@@ -114,8 +115,11 @@
 #define LA_LOOK_WAL				8
 #define LA_LOOK_SELDOM			64
 
-/* Looks in a row that saw no more of the file before there is no more. */
+/* Looks in a row that saw no more of the file before they become seldom. */
 #define LA_LAST_LOOKS			512
+
+/* Bytes of WAL between two looks from which on they are not. */
+#define LA_MUCH_WAL				(128 * 1024)
 
 /* How long the worker is waited for at the end, and in what steps, in ms. */
 #define LA_STOP_WAIT			5000
@@ -558,6 +562,7 @@ typedef struct LaIndexFile
 	int			fd;				/* -1: not open */
 	off_t		size;			/* as seen last */
 	int			same;			/* looks since it was another */
+	XLogRecPtr	wal_end;		/* as seen last */
 	off_t		reserved;		/* allocated up to here */
 	int			trials;			/* allocations so far */
 	bool		is_enough;		/* no more of them: there is nothing to win,
@@ -638,11 +643,26 @@ la_keep_reserved(LaIndexFile *file, off_t size, off_t step)
 }
 
 /*
+ * Have WAL flushed if there is enough of it.  Returns whether to look again
+ * soon.
+ */
+static bool
+la_look_after_wal(LaIndexFile *file)
+{
+	XLogRecPtr	end = GetXLogInsertRecPtr();
+	bool		is_much = end >= file->wal_end + LA_MUCH_WAL;
+
+	la_wal_look(end);
+	file->wal_end = end;
+	return is_much || file->same < LA_LAST_LOOKS;
+}
+
+/*
  * Entry point of the worker.
  *
  * It has no database, takes no lock and touches no buffer.  It ends when it is
  * told to, when the file has been unlinked, emptied or cannot be opened, and
- * when it has nothing more to do.
+ * when there is neither space to be made nor WAL to come.
  */
 void
 la_index_space_main(Datum arg)
@@ -661,7 +681,6 @@ la_index_space_main(Datum arg)
 	while (!ShutdownRequestPending)
 	{
 		struct stat found = {0};
-		bool		has_wal;
 
 		if (file.fd < 0)
 			file.fd = la_segment_open(&file);
@@ -682,15 +701,12 @@ la_index_space_main(Datum arg)
 		file.same = found.st_size > file.size ? 0 : file.same + 1;
 		file.size = found.st_size;
 		wait = Min(wait * 2, LA_LOOK_SELDOM);
-		has_wal = order.needs_wal && file.same < LA_LAST_LOOKS;
-		if (has_wal && (file.size > 0 || file.segment > 0))
-		{
-			la_wal_look(GetXLogInsertRecPtr());
+		if (order.needs_wal && (file.size > 0 || file.segment > 0) &&
+			la_look_after_wal(&file))
 			wait = Min(wait, LA_LOOK_WAL);
-		}
 		if (la_keep_reserved(&file, file.size, step))
 			wait = LA_LOOK_OFTEN;
-		else if (file.is_enough && !has_wal)
+		else if (file.is_enough && !order.needs_wal)
 			break;
 
 		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT |

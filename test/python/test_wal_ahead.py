@@ -176,6 +176,23 @@ def test_left_to_the_server(
         assert left > 3 * STEP
 
 
+@pytest.mark.thorough
+def test_build_that_writes_nothing_for_a_while(connection: Connection) -> None:
+    """A GIN index is gathered in memory, and written, into the WAL as well, when it is whole."""
+    connection.execute(
+        "CREATE OR REPLACE FUNCTION keys(a int) RETURNS int[] LANGUAGE plpgsql IMMUTABLE AS $$BEGIN"
+        f" IF a = {ROWS} THEN PERFORM pg_sleep(6); END IF;"
+        " RETURN (SELECT array_agg(a + i * 1000000) FROM generate_series(1, 5) i); END$$"
+    )
+    # Nothing before the end.
+    connection.execute("SET maintenance_work_mem = '1GB'")
+    before, start = wakeups(connection), inserted(connection)
+    connection.execute("CREATE INDEX made_gin ON source USING gin (keys(a))")
+    assert inserted(connection) - start > 8 * STEP
+    assert wakeups(connection) > before
+    script(connection, "DROP INDEX made_gin; DROP FUNCTION keys")
+
+
 @pytest.mark.parametrize("table", ["unlogged", "mine"])
 def test_without_wal(connection: Connection, table: str) -> None:
     connection.execute("CREATE TEMPORARY TABLE mine (a int, b text)")
