@@ -381,24 +381,37 @@ la_columns_are_plain(Relation index)
 }
 
 /*
- * Does a B-tree compare the column of a key by a function that is built in?
+ * The first of the columns that a B-tree compares for a key, up to the key's:
+ * 18 makes keys for those in front that have none, to skip.
+ */
+#define la_first_compared(key) (LA_HAVE_SKIP_SCANS ? 1 : (key)->sk_attno)
+
+/*
+ * Does a B-tree compare these by functions that are built in?
  */
 static inline bool
 la_order_is_built_in(Relation index, const ScanKeyData *key)
 {
-	return index->rd_rel->relam != BTREE_AM_OID ||
-		la_is_built_in(index_getprocid(index, key->sk_attno, BTORDER_PROC));
+	if (index->rd_rel->relam != BTREE_AM_OID)
+		return true;
+	for (AttrNumber i = la_first_compared(key); i <= key->sk_attno; i++)
+		if (!la_is_built_in(index_getprocid(index, i, BTORDER_PROC)))
+			return false;
+	return true;
 }
 
 /*
- * Is that function plain?  The scan looks it up as well.
+ * Are those functions plain?  The scan looks them up as well.
  */
 static bool
 la_order_is_plain(Relation index, const ScanKeyData *key)
 {
-	return la_order_is_built_in(index, key) ||
-		la_call_is_plain(index_getprocinfo(index, key->sk_attno,
-										   BTORDER_PROC));
+	if (la_order_is_built_in(index, key))
+		return true;
+	for (AttrNumber i = la_first_compared(key); i <= key->sk_attno; i++)
+		if (!la_call_is_plain(index_getprocinfo(index, i, BTORDER_PROC)))
+			return false;
+	return true;
 }
 
 /*
