@@ -846,9 +846,9 @@ def test_subtransactions_that_fail(cluster: Cluster) -> None:
         connection.execute("ROLLBACK")
 
 
-def test_statement_that_executes_itself(patient: Cluster) -> None:
+def test_statement_that_executes_itself(cluster: Cluster) -> None:
     """What EXECUTE runs is not looked for: that might have no end."""
-    with connect(patient) as connection:
+    with connect(cluster) as connection:
         connection.execute("SET lock_timeout = '1s'; SET max_stack_depth = '200kB'")
         pgconn = connection.pgconn
         pgconn.prepare(b"x", b"EXECUTE x")
