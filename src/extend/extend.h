@@ -134,7 +134,6 @@ extern bool la_extend_enabled(void);
 extern bool la_extend_wanted(Relation rel);
 extern bool la_toast_is_used(Oid toast);
 extern uint32 la_extend_step(BlockNumber nblocks);
-extern uint32 la_extend_step_in(BlockNumber nblocks, BufferAccessStrategy ring);
 extern BlockNumber la_heap_size(Relation rel);
 extern void la_growth_init(LaGrowth *growth);
 extern void la_heap_filled(Relation rel, BlockNumber target,

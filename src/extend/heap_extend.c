@@ -149,17 +149,6 @@ la_extend_step(BlockNumber nblocks)
 }
 
 /*
- * The same for pages that are kept in a ring of buffers, if there is one.
- */
-uint32
-la_extend_step_in(BlockNumber nblocks, BufferAccessStrategy ring)
-{
-	uint32		step = la_extend_step(nblocks);
-
-	return ring ? Min(step, LA_LOAD_MAX_BLOCKS) : step;
-}
-
-/*
  * The pages of a table, or InvalidBlockNumber if none could be added to it now:
  * because they cannot be counted, say, which is no error of the statement's.
  */
@@ -199,8 +188,11 @@ la_fills_alone(const LaGrowth *growth)
 static uint32
 la_growth_step(BlockNumber nblocks, const LaGrowth *growth)
 {
-	return la_extend_step_in(nblocks,
-							 la_fills_alone(growth) ? growth->ring : NULL);
+	uint32		step = la_extend_step(nblocks);
+
+	/* A ring has no room for more. */
+	return growth->ring && la_fills_alone(growth) ?
+		Min(step, LA_LOAD_MAX_BLOCKS) : step;
 }
 
 /*
