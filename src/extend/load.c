@@ -632,11 +632,11 @@ la_load_more(LaLoad *load, BulkInsertState bistate, BlockNumber target)
 	load->growth.size = nblocks;
 	if (nblocks == InvalidBlockNumber || !at_end)
 		return;
-	step = la_load_portion(load, la_extend_step(nblocks), 0);
+	step = la_extend_step(nblocks);
 	if (target + 1 < nblocks ?
 		!la_load_take(load, nblocks, InvalidBlockNumber, 0, &space) :
 		!la_space_add(load->rel, nblocks, &(LaSpaceRequest)
-					  {.npages = step,
+					  {.npages = la_load_portion(load, step, 0),
 					  .ring = bistate->strategy,
 					  .when = LA_ALWAYS,
 					  .left = InvalidBlockNumber,

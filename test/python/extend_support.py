@@ -124,6 +124,17 @@ def cluster_with_source(
     return cluster
 
 
+def write_copy_that_fails(cluster: Cluster, connection: Connection, filled: int) -> Path:
+    """Write a file of as many rows as so many pages have, and one that is none."""
+    file = cluster.dir / "some.copy"
+    connection.execute(
+        f"COPY (SELECT a::text, b FROM source LIMIT {filled * ROWS_ON_A_PAGE}) TO '{file}'"
+    )
+    with file.open("a") as opened:
+        opened.write("none\tx\n")
+    return file
+
+
 # What odd_files.c looks for to have reads of pages take longer that are new to a process.
 COLD_READS = "LA_COLD_READS"
 

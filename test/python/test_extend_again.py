@@ -7,8 +7,6 @@ must be the next one's, or the table would be of empty pages for the most part.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
-
 import psycopg
 import pytest
 from lookahead import privilege
@@ -18,7 +16,6 @@ from lookahead.servers import Server
 from conftest import NewCluster
 from extend_support import (
     ROWS,
-    ROWS_ON_A_PAGE,
     SIXTEENTH,
     STEP,
     answer,
@@ -31,6 +28,7 @@ from extend_support import (
     pages,
     sound,
     tidy,
+    write_copy_that_fails,
 )
 from support import Connection, script, value
 
@@ -146,12 +144,7 @@ def test_load_that_fails_on_empty_pages(
     loaded: Cluster, connection: Connection, filled: int
 ) -> None:
     """It has had no more of them than it had filled, or 31: the map does not know those."""
-    connection.execute(
-        f"COPY (SELECT a::text, b FROM source LIMIT {filled * ROWS_ON_A_PAGE})"
-        f" TO '{loaded.dir}/some.copy'"
-    )
-    with Path(loaded.dir, "some.copy").open("a") as file:
-        file.write("none\tx\n")
+    file = write_copy_that_fails(loaded, connection, filled)
     run(connection, loaded, "filled", KINDS["rows"], "BEGIN", "TRUNCATE {}")
     for _ in range(2):
         connection.execute("INSERT INTO filled SELECT * FROM source")
@@ -163,7 +156,7 @@ def test_load_that_fails_on_empty_pages(
     assert before.spare > 220, before
     connection.execute("SAVEPOINT s")
     with pytest.raises(psycopg.errors.InvalidTextRepresentation):
-        run(connection, loaded, "filled", "COPY {} (a, b) FROM '%s/some.copy'")
+        connection.execute(f"COPY filled (a, b) FROM '{file}'")
     script(connection, "ROLLBACK TO s; COMMIT")
     after = pages(connection, "filled")
     assert after.size == before.size

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import nullcontext
-from pathlib import Path
 
 import psycopg
 import pytest
@@ -29,6 +28,7 @@ from extend_support import (
     off,
     on,
     pages,
+    write_copy_that_fails,
 )
 from support import Connection, at_work, connect, until, value
 
@@ -214,19 +214,14 @@ def test_room_that_comes_ends_the_pages_of_a_copy(loaded: Cluster, connection: C
 @pytest.mark.parametrize("filled", [10, 100, 1000])
 def test_copies_that_fail(loaded: Cluster, connection: Connection, filled: int) -> None:
     """A load that fails has had no more empty pages than pages that it had filled."""
-    rows_before = filled * ROWS_ON_A_PAGE
-    connection.execute(
-        f"COPY (SELECT a::text, b FROM source LIMIT {rows_before}) TO '{loaded.dir}/some.copy'"
-    )
-    with Path(loaded.dir, "some.copy").open("a") as file:
-        file.write("none\tx\n")
+    file = write_copy_that_fails(loaded, connection, filled)
     connection.execute("CREATE TABLE filled (a int, b text)")
     for _ in range(3):
         connection.execute("INSERT INTO filled SELECT * FROM source")
     before = pages(connection, "filled")
     added = counters(connection)["added"]
     with pytest.raises(psycopg.errors.InvalidTextRepresentation):
-        connection.execute(f"COPY filled FROM '{loaded.dir}/some.copy'")
+        connection.execute(f"COPY filled FROM '{file}'")
     after = pages(connection, "filled")
     # There may be spare pages for the first ones.
     assert counters(connection)["added"] > added or filled < 1000

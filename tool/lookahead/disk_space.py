@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 from collections.abc import Iterable
@@ -31,15 +32,11 @@ def _used(folder: Path) -> int:
     # Folders that cannot be read are passed over.
     for place, below, files in os.walk(folder):
         for name in (*below, *files):
-            try:
+            status = None
+            with contextlib.suppress(OSError):
                 status = (Path(place) / name).lstat()
-            except OSError:
-                if name in below:
-                    below.remove(name)
-                continue
-            if device is None:
+            if status and device in (None, status.st_dev):
                 device = status.st_dev
-            if status.st_dev == device:
                 total += status.st_blocks * 512
             elif name in below:
                 below.remove(name)
